@@ -1,0 +1,101 @@
+"""`Federation`: one pool of samples and, for each client, the rows of it that are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.errors import UserError
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Samples x and targets y, row by row. Images stay uint8 in memory."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: torch.device) -> Pool:
+        return Pool(self.x.to(device), self.y.to(device))
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who holds what: `clients[i]` are the rows of `train` that client i owns."""
+
+    train: Pool
+    test: Pool
+    clients: Sequence[np.ndarray]
+    classes: int
+    """Number of classes; 0 where targets are no classes."""
+    mean: float | tuple[float, ...] = 0.0
+    """For uint8 samples: subtracted from x/255, for each channel."""
+    std: float | tuple[float, ...] = 1.0
+
+    def __post_init__(self) -> None:
+        if not len(self.clients):
+            raise UserError("there are no clients")
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[1:])
+
+    def inputs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Raw samples as the network takes them: uint8 becomes (x/255 − mean)/std, floats change their type only."""
+        if x.dtype == torch.uint8:
+            channels = [1] * (x.dim() - 1)
+            channels[0] = -1
+            mean = torch.tensor(self.mean, dtype=dtype, device=x.device).reshape(channels)
+            std = torch.tensor(self.std, dtype=dtype, device=x.device).reshape(channels)
+            return (x.to(dtype) / 255 - mean) / std
+        return x.to(dtype) if x.is_floating_point() else x
+
+    def class_counts(self, client: int) -> np.ndarray:
+        """n_c of a client, shape (classes,)."""
+        labels = self.train.y[torch.as_tensor(self.clients[client])]
+        return np.bincount(labels.numpy(), minlength=self.classes) if self.classes else np.zeros(0, np.int64)
+
+
+def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
+    """(x, y) of a pair of arrays or of a map-style torch dataset."""
+    if isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], tuple):
+        x, y = torch.as_tensor(source[0]), torch.as_tensor(source[1])
+    else:
+        try:
+            samples = [source[index] for index in range(len(source))]
+        except TypeError:
+            raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from None
+        if not samples:
+            raise UserError(f"{what} is empty")
+        x = torch.stack([torch.as_tensor(sample[0]) for sample in samples])
+        y = torch.stack([torch.as_tensor(sample[1]) for sample in samples])
+    if len(x) != len(y):
+        raise UserError(f"{what} has {len(x)} samples and {len(y)} targets")
+    if not len(x):
+        raise UserError(f"{what} is empty")
+    return x, y
+
+
+def federate(clients: Sequence[Any], test: Any) -> Federation:
+    """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
+    if not len(clients):
+        raise UserError("there are no clients")
+    pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
+    x_test, y_test = _pair(test, "the test set")
+    bounds = np.cumsum([0, *(len(y) for _, y in pairs)])
+    y = torch.cat([y for _, y in pairs])
+    classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1
+    return Federation(
+        train=Pool(torch.cat([x for x, _ in pairs]), y),
+        test=Pool(x_test, y_test),
+        clients=[np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)],
+        classes=classes,
+    )

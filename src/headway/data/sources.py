@@ -1,0 +1,89 @@
+"""Data sets by name: the embedded one, and those read from the data folder."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headway.data.federation import Pool
+from headway.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its samples, its classes and the statistics its images are normalised with."""
+
+    train: Pool
+    test: Pool
+    classes: int
+    mean: float
+    std: float
+
+
+def data_folder(given: str | None) -> Path:
+    """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache."""
+    if given or (given := os.environ.get("HEADWAY_DATA")):
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
+        return folder
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "headway"
+
+
+def _pool(x: np.ndarray, y: np.ndarray) -> Pool:
+    return Pool(torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y.astype(np.int64)))
+
+
+def _fashion(folder: Path) -> Source:
+    """6,000 + 2,000 images of Fashion-MNIST (MIT licence), inside the package; balanced classes."""
+    with (
+        resources.files("headway.data").joinpath("embedded/fashion.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as held,
+    ):
+        train, test = _pool(held["x_train"], held["y_train"]), _pool(held["x_test"], held["y_test"])
+    return Source(train, test, classes=10, mean=0.2860, std=0.3530)
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """An array in the idx layout of MNIST: two zero bytes, type, dimensions, big-endian sizes, bytes."""
+    packed = path.with_name(path.name + ".gz")
+    if not path.is_file() and not packed.is_file():
+        raise UserError(f"{path} is missing; put it (or {packed.name}) there")
+    try:
+        raw = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError) as fault:
+        raise UserError(f"{packed} cannot be read: {fault}") from None
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08":
+        raise UserError(f"{path} is no idx file of bytes")
+    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4).astype(int) if len(raw) >= 4 + 4 * raw[3] else []
+    body = raw[4 + 4 * raw[3] :]
+    if not len(shape) or len(body) != int(np.prod(shape)):
+        raise UserError(f"{path} is truncated: its header promises other sizes than its {len(raw)} bytes hold")
+    return np.frombuffer(body, np.uint8).reshape(tuple(shape)).copy()
+
+
+def _mnist(folder: Path) -> Source:
+    """MNIST's four idx files in `MNIST/raw/` of the data folder, plain or gzipped."""
+    raw = folder / "MNIST" / "raw"
+    pools = [
+        _pool(_read_idx(raw / f"{part}-images-idx3-ubyte"), _read_idx(raw / f"{part}-labels-idx1-ubyte"))
+        for part in ("train", "t10k")
+    ]
+    return Source(pools[0], pools[1], classes=10, mean=0.1307, std=0.3081)
+
+
+SOURCES: dict[str, Callable[[Path], Source]] = {"fashion": _fashion, "mnist": _mnist}
+
+
+def load(name: str, data_dir: str | None) -> Source:
+    if name not in SOURCES:
+        raise UserError(f"there is no data set '{name}'{nearest(name, SOURCES)} (known: {', '.join(SOURCES)})")
+    return SOURCES[name](data_folder(data_dir))

@@ -1,0 +1,1 @@
+"""A round is a function; an executor only decides how fast."""

@@ -1,0 +1,83 @@
+"""The cohort stacked and trained together: `torch.func.vmap` around the functions of `local.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from headway.engine import local
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.local import Rules, Task
+from headway.errors import ClientError
+from headway.vectors import stack
+
+STACKED_AT_MOST = 64
+"""Clients in one stack; a larger cohort is trained in several."""
+
+
+def _grown(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor with zeros after its end along every axis: row 0 of the pool, count 0, rate 0."""
+    grown = tensor.new_zeros(shape)
+    grown[tuple(slice(0, length) for length in tensor.shape)] = tensor
+    return grown
+
+
+def stacked(tasks: Sequence[Task]) -> Task:
+    """Tasks of unequal steps, batches and sizes as one, padded; what is padding has no effect."""
+    fields = {}
+    for field in dataclasses.fields(Task):
+        tensors = [getattr(task, field.name) for task in tasks]
+        shape = tuple(max(lengths) for lengths in zip(*(tensor.shape for tensor in tensors), strict=True))
+        fields[field.name] = torch.stack([_grown(tensor, shape) for tensor in tensors])
+    return Task(**fields)
+
+
+class Batched:
+    name = "batched"
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = dataclasses.replace(rules, functional=True)
+
+    def run(self, assignment: Assignment) -> Iterator[Trained]:
+        for start in range(0, len(assignment.works), STACKED_AT_MOST):
+            works = assignment.works[start : start + STACKED_AT_MOST]
+            yield tuple(range(start, start + len(works))), self._group(assignment, works)
+
+    def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
+        rules, received = self.rules, assignment.received
+        task = stacked([work.task for work in works])
+        kept = stack([work.kept for work in works])
+        own = "buffers" in kept
+        buffers = kept["buffers"] if own else assignment.buffers
+        device = task.size.device
+        round = torch.tensor(assignment.round, device=device)
+
+        def begin(buffers: Any, slots: Any, task: Task) -> Any:
+            return local.begin(rules, received, buffers, slots, task)
+
+        def advance(carry: Any, task: Task, index: Tensor) -> Any:
+            return local.advance(rules, carry, received, task, index, round)
+
+        def finish(carry: Any, slots: Any, task: Task) -> Any:
+            return local.finish(rules, carry, received, slots, task)
+
+        step: int | None = None
+        try:
+            carry = vmap(begin, in_dims=(0 if own else None, 0, 0))(buffers, kept["slots"], task)
+            for step in range(max(work.steps for work in works)):
+                carry = vmap(advance, in_dims=(0, 0, None))(carry, task, torch.tensor(step, device=device))
+            step = None
+            return vmap(finish)(carry, kept["slots"], task)  # type: ignore[no-any-return]
+        except RuntimeError as fault:
+            if "vmap" in str(fault) or "functorch" in str(fault):
+                raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
+            clients = [work.client for work in works]
+            raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=step) from fault
+
+    def close(self) -> None:
+        pass

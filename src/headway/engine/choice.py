@@ -1,0 +1,81 @@
+"""Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headway.data.participation import cohort as draw_cohort
+from headway.engine import round as rounds
+from headway.engine.batched import Batched
+from headway.engine.executor import Assignment, CannotExecute, Executor
+from headway.engine.pool import Pool
+from headway.engine.serial import Serial
+from headway.engine.world import World
+
+TRIAL_STEPS = 3
+
+
+def _made(name: str, world: World) -> Executor:
+    if name == "batched":
+        return Batched(world.rules)
+    if name == "pool":
+        return Pool(world.rules, deterministic=world.scenario.deterministic)
+    return Serial(world.rules)
+
+
+class Nothing:
+    """A client store for trials: nobody has state and nothing is kept."""
+
+    def get(self, client: int) -> None:
+        return None
+
+    def put(self, client: int, state: object) -> None:
+        pass
+
+
+def _trial(world: World) -> Assignment:
+    """A few steps of the first round's cohort. Training is pure, so nothing of it stays."""
+    size = min(world.scenario.cohort, world.population)
+    cohort = draw_cohort(world.population, size, world.scenario.seed, 1)
+    return rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
+
+
+def _seconds(executor: Executor, assignment: Assignment) -> float:
+    """The faster of two trials: the first pays for warming up."""
+    taken = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for _, trained in executor.run(assignment):
+            float(trained["loss"].sum())
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def choose(world: World, asked: str, tell: Callable[[str], None]) -> Executor:
+    """An executor that takes this model and method; `tell` hears why another could not."""
+    with world.arithmetic():
+        assignment = _trial(world)
+        names = [name for name in ("batched", "pool", "serial") if asked in ("auto", name)]
+        fastest: tuple[float, Executor] | None = None
+        for name in names:
+            if asked == "auto" and name == "pool" and world.device.type != "cpu":
+                continue
+            if asked == "serial":
+                return _made(name, world)
+            try:
+                executor = _made(name, world)
+                seconds = _seconds(executor, assignment)
+            except CannotExecute as reason:
+                tell(f"the {name} executor cannot take this model or method ({reason})")
+                continue
+            if fastest is None or seconds < fastest[0]:
+                if fastest is not None:
+                    fastest[1].close()
+                fastest = seconds, executor
+            else:
+                executor.close()
+        if fastest is None:
+            tell("running client by client instead")
+            return Serial(world.rules)
+        return fastest[1]

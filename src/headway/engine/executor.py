@@ -1,0 +1,51 @@
+"""What an executor is: something that trains a cohort with the functions of `local.py`, in any way it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headway.engine.local import Task
+from headway.engine.network import Buffers
+from headway.methods.slots import Message
+
+
+@dataclass(frozen=True)
+class Work:
+    """One client's work in one round."""
+
+    client: int
+    task: Task
+    kept: dict[str, Any]
+    steps: int
+    """K_i."""
+    words: tuple[int, int]
+    """The key of (seed, round, client), for models that draw from torch's own generator."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A whole cohort's work: the message is the same for all."""
+
+    round: int
+    received: Message
+    buffers: Buffers
+    works: tuple[Work, ...]
+
+
+Trained = tuple[tuple[int, ...], dict[str, Any]]
+"""Positions in the cohort, and what `local.finish` returned for them, leaves stacked along a leading axis."""
+
+
+class Executor(Protocol):
+    name: str
+
+    def run(self, assignment: Assignment) -> Iterator[Trained]:
+        """Groups of trained clients, in the order of the cohort."""
+
+    def close(self) -> None: ...
+
+
+class CannotExecute(Exception):
+    """This executor cannot take this model or method; the message says why."""

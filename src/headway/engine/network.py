@@ -1,0 +1,134 @@
+"""`Network`: a user's module as a pure function of (parameters, buffers, inputs, key)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from headway import random
+from headway.errors import UserError
+from headway.methods.slots import Output
+from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
+from headway.vectors import Vector
+
+Buffers = dict[str, Tensor]
+
+
+class _Stages(nn.Module):
+    """A module run stage by stage, from any stage on, with the output of every one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor, start: int) -> list[Tensor]:
+        outputs: list[Tensor] = []
+        for stage in list(self.module.stages)[start:]:  # type: ignore[arg-type]
+            x = stage(x)
+            outputs.append(x)
+        return outputs
+
+
+class Network:
+    """The module's computation, apart from its numbers.
+
+    `parameters` (what is learnt and sent) form a `Vector`; `buffers` (BatchNorm statistics) are inputs and outputs of a
+    training pass; what a user froze (`requires_grad=False`) is a constant.
+    """
+
+    def __init__(self, module: nn.Module, policy: str = "average", needs: frozenset[str] = frozenset()) -> None:
+        self.original = module
+        self.needs_stages = "stages" in needs
+        if self.needs_stages and not hasattr(module, "stages"):
+            raise UserError(
+                "this method looks inside the model: give it an attribute `stages`, an iterable of submodules whose "
+                "composition is the model and whose last member is the classifier"
+            )
+        twin = twinned(module)
+        named = dict(twin.named_parameters())
+        self.parameters = Vector({name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad})
+        self.frozen = {name: leaf.detach().clone() for name, leaf in named.items() if not leaf.requires_grad}
+        if not self.parameters.leaves:
+            raise UserError("the model has no parameter that can be trained")
+        self.buffers: Buffers = {
+            name: buffer.detach().clone()
+            for name, buffer in twin.named_buffers()
+            if name.rsplit(".", 1)[-1] not in INJECTED
+        }
+        norms = [name for name, child in twin.named_modules() if isinstance(child, WeightedBatchNorm)]
+        if norms and policy == "refuse":
+            raise UserError(
+                f"the model keeps batch statistics in '{norms[0]}' and buffers is 'refuse'; use --buffers average or "
+                "keep-local, or a model with GroupNorm"
+            )
+        self._training, self._evaluating = self._skeleton(twin, True), self._skeleton(twin, False)
+        for child in self._evaluating.modules():
+            if isinstance(child, WeightedBatchNorm):
+                child.stays_local = policy == "keep-local"
+
+    def _skeleton(self, twin: nn.Module, training: bool) -> nn.Module:
+        module: nn.Module = copy.deepcopy(twin)
+        return (_Stages(module) if self.needs_stages else module).train(training)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Network:
+        """This network with its first numbers on a device, floating-point ones in a type."""
+
+        def cast(tensor: Tensor) -> Tensor:
+            return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+
+        moved = copy.copy(self)
+        moved.parameters = self.parameters.map(cast)
+        moved.frozen = {name: cast(leaf) for name, leaf in self.frozen.items()}
+        moved.buffers = {name: cast(leaf) for name, leaf in self.buffers.items()}
+        moved._training, moved._evaluating = self._training.to(device, dtype), self._evaluating.to(device, dtype)
+        return moved
+
+    def train(
+        self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor
+    ) -> tuple[Output, Buffers]:
+        """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""
+        outputs, tensors = self._call(self._training, w, buffers, (x,), weight, key)
+        return outputs, {name: tensors[name] for name in buffers}
+
+    def evaluate(self, w: Vector, buffers: Buffers, x: Tensor) -> Tensor:
+        """Logits of a pass in evaluation mode."""
+        weight = torch.ones(len(x), device=x.device, dtype=next(iter(w.leaves.values())).dtype)
+        key = torch.zeros(2, dtype=torch.int64, device=x.device)
+        return self._call(self._evaluating, w, buffers, (x,), weight, key)[0].logits
+
+    def resume(
+        self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor
+    ) -> Tensor:
+        """Logits from the output of a stage, in training mode, buffers unchanged."""
+        return self._call(self._training, w, buffers, (hidden, stage + 1), weight, key)[0].logits
+
+    def _call(
+        self, module: nn.Module, w: Vector, buffers: Buffers, inputs: tuple[Any, ...], weight: Tensor, key: Tensor
+    ) -> tuple[Output, Buffers]:
+        tensors: Buffers = {**self.frozen, **w.leaves, **buffers}
+        inner = module.module if isinstance(module, _Stages) else module
+        assert isinstance(inner, nn.Module)
+        for number, (name, child) in enumerate(inner.named_modules()):
+            place = f"{name}." if name else ""
+            if isinstance(child, KeyedDropout):
+                child.calls = 0
+                tensors[place + "headway_key"] = random.fold(key, number)
+            elif isinstance(child, WeightedBatchNorm):
+                tensors[place + "headway_weight"] = weight
+        if isinstance(module, _Stages):
+            passed = {f"module.{name}": tensor for name, tensor in tensors.items()}
+            outputs = functional_call(module, passed, inputs if len(inputs) == 2 else (*inputs, 0))
+            after = {name.removeprefix("module."): tensor for name, tensor in passed.items()}
+            return Output(outputs[-1], tuple(outputs[:-1])), after
+        return Output(functional_call(module, tensors, inputs)), tensors
+
+    def module(self, w: Vector, buffers: Buffers) -> nn.Module:
+        """The user's module with these numbers in it."""
+        filled = copy.deepcopy(self.original)
+        state = {name: tensor.detach().cpu() for name, tensor in {**self.frozen, **w.leaves, **buffers}.items()}
+        filled.load_state_dict({**filled.state_dict(), **{k: v for k, v in state.items() if k in filled.state_dict()}})
+        return filled

@@ -1,0 +1,94 @@
+"""The simulation loop, as an iterator of round records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headway.data.participation import cohort as draw_cohort
+from headway.engine import round as rounds
+from headway.engine.evaluation import evaluate
+from headway.engine.executor import Executor
+from headway.engine.round import ClientStore, Model
+from headway.engine.world import World
+from headway.measure.curves import smoothed
+from headway.vectors import copied
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a simulation stands after `round` rounds: with the client store, all that a resume needs."""
+
+    round: int
+    model: Model
+    bytes_down: int = 0
+    bytes_up: int = 0
+    steps: int = 0
+    accuracy_smoothed: float | None = None
+    reached: bool = False
+    """The smoothed accuracy has reached the target."""
+
+
+Record = dict[str, Any]
+"""One line of rounds.jsonl. What depends on the clock has `seconds` in its name."""
+
+
+class MemoryStore:
+    """Client states by id, in memory. `touched` are those changed since it was last emptied."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, dict[str, Any]] = {}
+        self.touched: set[int] = set()
+
+    def get(self, client: int) -> dict[str, Any] | None:
+        return self.states.get(client)
+
+    def put(self, client: int, state: dict[str, Any]) -> None:
+        self.states[client] = copied(state)
+        self.touched.add(client)
+
+
+def begin(world: World) -> Progress:
+    return Progress(0, rounds.start(world))
+
+
+def finished(world: World, progress: Progress) -> bool:
+    return progress.round >= world.scenario.rounds or (world.scenario.stop_at_target and progress.reached)
+
+
+def simulate(
+    world: World, executor: Executor, store: ClientStore, progress: Progress
+) -> Iterator[tuple[Record, Progress]]:
+    """Every round from `progress` on: its record, and where the simulation then stands."""
+    scenario = world.scenario
+    size = min(scenario.cohort, world.population)
+    while not finished(world, progress):
+        began = time.perf_counter()
+        number = progress.round + 1
+        with world.arithmetic():
+            cohort = draw_cohort(world.population, size, scenario.seed, number)
+            model, outcome = rounds.play(world, progress.model, store, executor, cohort, number)
+            progress = replace(
+                progress,
+                round=number,
+                model=model,
+                bytes_down=progress.bytes_down + outcome.bytes_down,
+                bytes_up=progress.bytes_up + outcome.bytes_up,
+                steps=progress.steps + outcome.steps,
+            )
+            record: Record = {"round": number, **asdict(outcome)}
+            record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
+            trained = time.perf_counter()
+            if number % scenario.eval_every == 0 or number == scenario.rounds:
+                scores = evaluate(world, model)
+                record |= {name: value for name, value in asdict(scores).items() if value is not None}
+                if scores.accuracy is not None:
+                    level = smoothed(progress.accuracy_smoothed, scores.accuracy, scenario.smoothing)
+                    reached = scenario.target is not None and level >= scenario.target
+                    progress = replace(progress, accuracy_smoothed=level, reached=progress.reached or reached)
+                    record["accuracy_smoothed"] = level
+        ended = time.perf_counter()
+        record |= {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
+        yield record, progress

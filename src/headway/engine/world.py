@@ -1,0 +1,162 @@
+"""`World`: a scenario and a method bound to data, network and device. Everything that is fixed during a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headway import random
+from headway.data import partition, sources
+from headway.data.federation import Federation, federate
+from headway.engine.local import Rules
+from headway.engine.network import Network
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.models.networks import network as build_network
+from headway.scenario import Scenario
+from headway.vectors import copied
+
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
+MIXES_AT_MOST = 1000
+
+
+@dataclass(frozen=True)
+class World:
+    """What a run is about. The numbers that change are in `Progress`, never here."""
+
+    scenario: Scenario
+    method: Method
+    federation: Federation
+    network: Network
+    rules: Rules
+    device: torch.device
+    owned: bool
+    """Whether model and data come from the scenario alone (so a run folder can be resumed from itself)."""
+
+    @property
+    def population(self) -> int:
+        return len(self.federation.clients)
+
+    @cached_property
+    def weight_total(self) -> float:
+        """Σ_N of the unnormalised aggregation weights."""
+        if self.scenario.weights == "uniform":
+            return float(self.population)
+        return float(sum(len(rows) for rows in self.federation.clients))
+
+    def weight(self, client: int) -> float:
+        return 1.0 if self.scenario.weights == "uniform" else float(len(self.federation.clients[client]))
+
+    @cached_property
+    def newcomer(self) -> dict[str, Any]:
+        """What a client holds before its first round: state of slots, of the engine's stream and local statistics."""
+        kept: dict[str, Any] = {"slots": self.method.client_state(self.network.parameters)}
+        if self.scenario.batches == "continued":
+            kept["cursor"] = torch.zeros((), dtype=torch.int64)
+        if self.scenario.buffers == "keep-local":
+            kept["buffers"] = self.network.buffers
+        return copied(kept)  # type: ignore[no-any-return]
+
+    @cached_property
+    def mixes(self) -> Tensor:
+        """Class shares of up to 1,000 clients, evenly spaced by id, shape (clients, classes)."""
+        chosen = np.unique(np.linspace(0, self.population - 1, min(self.population, MIXES_AT_MOST)).astype(int))
+        counts = np.stack([self.federation.class_counts(int(client)) for client in chosen])
+        return torch.from_numpy(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The scenario's precision and determinism inside, the caller's settings outside."""
+        with ExitStack() as stack:
+            if self.device.type == "cuda":
+                matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+                before = matmul.allow_tf32, convolution.allow_tf32
+                matmul.allow_tf32 = convolution.allow_tf32 = self.scenario.precision in ("tf32", "bf16")
+                stack.callback(lambda: _restore_tf32(before))
+            if self.scenario.deterministic:
+                was = torch.are_deterministic_algorithms_enabled()
+                torch.use_deterministic_algorithms(True)
+                stack.callback(torch.use_deterministic_algorithms, was)
+            stack.enter_context(torch.no_grad())
+            yield
+
+
+def _restore_tf32(before: tuple[bool, bool]) -> None:
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device is '{name}', but this machine has no CUDA device that torch can use; use --device cpu")
+    if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
+        raise UserError(f"device is '{name}', but there are {torch.cuda.device_count()} CUDA devices")
+    return torch.device(name)
+
+
+def _scenario_federation(scenario: Scenario) -> Federation:
+    source = sources.load(scenario.data, scenario.data_dir)
+    clients = partition.split(scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed)
+    return Federation(source.train, source.test, clients, source.classes, source.mean, source.std)
+
+
+def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
+    """The model takes a sample and answers with one number for each class; else say so before anything runs."""
+    sample = federation.inputs(federation.test.x[:2], dtype)
+    try:
+        with torch.no_grad():
+            logits = network.evaluate(network.parameters, network.buffers, sample)
+    except (RuntimeError, ValueError, TypeError, IndexError) as fault:
+        cause = str(fault).splitlines()[0]
+        raise UserError(f"the model does not take samples of shape {federation.sample_shape}: {cause}") from fault
+    if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
+        raise UserError(
+            f"the model answers with shape {tuple(logits.shape)} for 2 samples, but there are {federation.classes} classes"
+        )
+
+
+def build(
+    scenario: Scenario,
+    method: Method,
+    *,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+) -> World:
+    """A world from names alone, or with the user's own model, client datasets and test set."""
+    if (clients is None) != (test is None):
+        raise UserError("own data needs both clients (one dataset each) and a test set")
+    if clients is not None:
+        federation = federate(clients, test)
+        scenario = dataclasses.replace(scenario, clients=len(clients), data="own", partition="own")
+    else:
+        federation = _scenario_federation(scenario)
+    device, dtype = _device(scenario.device), _DTYPES[scenario.precision]
+    module = model or random.built(
+        lambda: build_network(scenario.model, federation.sample_shape, max(federation.classes, 1)), scenario.seed, "model"
+    )
+    if model is not None:
+        scenario = dataclasses.replace(scenario, model="own")
+    network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
+    _check_output(network, federation, dtype)
+    network = network.to(device, dtype)
+    rules = Rules(
+        method=method,
+        network=network,
+        federation=federation,
+        pool=federation.train.to(device),
+        dtype=dtype,
+        autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
+        clip=scenario.clip,
+        weight_decay=scenario.weight_decay,
+    )
+    return World(scenario, method, federation, network, rules, device, model is None and clients is None)

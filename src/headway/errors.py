@@ -1,0 +1,30 @@
+"""What can go wrong by the user's hand, and what can go wrong inside a client."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what Headway was asked to do. The message is one line that says what is allowed."""
+
+
+class ClientError(RuntimeError):
+    """A failure inside one client's work, with the place where it happened."""
+
+    @classmethod
+    def at(cls, cause: str, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
+        names = ", ".join(str(client) for client in clients)
+        where = f"round {round}, client {names}" + ("" if step is None else f", step {step}")
+        return cls(f"{where}: {cause}")
+
+
+class Diverged(UserError):
+    """A loss or an update that is not a finite number."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the known word closest to `word`, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,69 @@
+"""The arguments of slots and methods: each range is written once, checked at construction and printed by `show`.
+
+λ is `Momentum` wherever it stands, so `lookahead(1.2)` and `fedacg:lam=1.2` fail with the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+from headway.errors import UserError
+
+
+@dataclass(frozen=True)
+class Within:
+    """An interval of allowed values; `open_right` leaves the upper end out, `open_left` the lower."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_left: bool = False
+    open_right: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.open_left else value >= self.low
+        below = value < self.high if self.open_right else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        lower = "" if self.low == -math.inf else f"{self.low:g} {'<' if self.open_left else '≤'} "
+        upper = "" if self.high == math.inf else f" {'<' if self.open_right else '≤'} {self.high:g}"
+        return f"{lower}value{upper}"
+
+
+Momentum = Annotated[float, Within(0, 1, open_right=True)]
+Weight = Annotated[float, Within(0)]
+Rate = Annotated[float, Within(0, open_left=True)]
+
+
+def ranges(of: Callable[..., Any]) -> dict[str, Within]:
+    """The allowed interval of each annotated argument of a slot or of a catalogue entry."""
+    hints = get_type_hints(of, include_extras=True)
+    found = {name: get_args(hint)[1:] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: limit for name, extras in found.items() for limit in extras if isinstance(limit, Within)}
+
+
+def check(owner: str, of: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Refuse a value outside its interval, naming owner, argument, value and what is allowed."""
+    for name, allowed in ranges(of).items():
+        value = values[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{owner}: {name} is {value!r}; it must be a number with {allowed}")
+        if not math.isfinite(value) or value not in allowed:
+            raise UserError(f"{owner}: {name} is {value:g}; allowed: {str(allowed).replace('value', name)}")
+
+
+Slot = TypeVar("Slot", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def slot(cls: Slot) -> Slot:
+    """A frozen dataclass that checks its arguments' ranges when it is made."""
+
+    def validate(self: Any) -> None:
+        check(cls.__name__, cls, vars(self))
+
+    cls.__post_init__ = validate  # type: ignore[attr-defined]
+    return dataclass(frozen=True)(cls)

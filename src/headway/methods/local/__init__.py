@@ -1,0 +1,5 @@
+"""How does a client step?"""
+
+from headway.methods.local.sgd import sgd
+
+__all__ = ["sgd"]

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from torch import Tensor
+
+from headway.methods.arguments import Weight, slot
+from headway.methods.slots import Output, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class proximal:
+    """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ) (FedProx; FedACG Eq. 4, anchored at θ + λm)."""
+
+    beta: Weight
+
+    adds = True
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        away = w - step.received["model"]
+        return 0.5 * self.beta * away.dot(away)

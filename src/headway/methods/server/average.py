@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from headway.methods.arguments import Rate, slot
+from headway.methods.slots import State, Uploads
+from headway.vectors import Vector
+
+
+@slot
+class average:
+    """θ ← θ + η_g Δ with Δ = Σ ω_i Δ_i: FedAvg's server (McMahan et al. 2017), η_g = 1 in every paper here."""
+
+    server_rate: Rate = 1.0
+
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+        return model + self.server_rate * uploads.mean["delta"], state

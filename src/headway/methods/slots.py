@@ -1,0 +1,146 @@
+"""The vocabulary of slots: what they are handed, and which hooks they may have.
+
+A slot value is any object with the hooks of its place. Client-side hooks are pure and written for one client; the
+engine stacks clients around them. Only the first hook of each list is required.
+
+| slot | hooks |
+|---|---|
+| `broadcast` | `message(model, server) → {name: Vector}`; additions return further named vectors |
+| `objective` | `value(w, output, memory, step) → scalar`, `client_state(model)`, `begin(received, kept, client)`, `finish(end, memory, kept)` |
+| `local` | `direction(w, gradient, memory, step) → (direction, memory)`, `client_state`, `begin`, `finish` |
+| `server` | `update(model, uploads, state) → (model, state)`, `server_state(model, population)`, `derive(fields, end)` |
+| `wire` | a `Wire` of two codes, each with `encode(vector, key) → payload` and `decode(payload, like) → vector` |
+
+Three lifetimes of state. *step*: `begin` returns a memory that `direction` passes on within one client's round.
+*client*: `client_state` is what a newcomer holds; `finish` returns `(upload fields, what the client keeps)`.
+*server*: `server_state` is where it begins; `update` returns its successor.
+
+Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
+`model:stages`), `adds` (this value joins the slot's base instead of being it), `needs_each` (a server that must see
+every client's upload and not only the weighted mean).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from headway.vectors import Vector
+
+State = dict[str, Any]
+"""Named vectors and tensors that one slot value keeps."""
+
+Message = Mapping[str, Vector]
+"""What a client receives: `model` is φ, further names are what the broadcast added."""
+
+Fields = Mapping[str, Vector]
+"""What a client uploads: `delta` is Δ_i = θ_i − φ, local − received, everywhere."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client knows of itself. Tensors are scalars."""
+
+    size: Tensor
+    """n_i, its number of samples."""
+    share: Tensor
+    """p_i: its aggregation weight among all N clients, Σ_N p_i = 1."""
+    seen: Tensor
+    """Whether it took part before (its kept state is its own and not a newcomer's)."""
+    class_counts: Tensor
+    """Shape (classes,): how many samples of each class it holds."""
+    population: int
+    """N."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One local batch. Rows of weight 0 are padding and have no effect."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    """Shape (batch,): 1 for a sample, 0 for padding."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over the samples of per-sample values, shape (batch,)."""
+        return (values * self.weight).sum() / self.weight.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one pass through the network gives."""
+
+    logits: Tensor
+    stages: tuple[Tensor, ...] = ()
+    """The outputs of the stages before the last, where the method needs `model:stages`; the last is the feature."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The place of one local step: everything a rule or an objective may ask for."""
+
+    batch: Batch
+    client: Client
+    received: Message
+    rate: Tensor
+    """η of this step."""
+    index: Tensor
+    """k, counted from 0."""
+    round: Tensor
+    """t, counted from 1."""
+    key: Tensor
+    """The random key of (seed, round, client, step)."""
+    losses: Callable[[Tensor], Tensor]
+    """Per-sample task losses of logits on this batch."""
+    forward: Callable[[Vector], Output]
+    """This batch through the network at any parameters, buffers unchanged."""
+    resume: Callable[[Vector, int, Tensor], Tensor]
+    """Logits from the output of stage l: the stages after l, at any parameters."""
+    grad_at: Callable[[Vector], Vector]
+    """The gradient of this batch's whole objective at any parameters, unclipped."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of one client's round."""
+
+    received: Message
+    model: Vector
+    """θ_i."""
+    delta: Vector
+    """Δ_i = θ_i − φ."""
+    steps: Tensor
+    """K_i."""
+    rate_sum: Tensor
+    """Σ_k η_k over the client's own steps: ηK where the rate is constant."""
+    client: Client
+    full_grad_at: Callable[[Vector], Vector]
+    """The gradient of the task loss over the client's whole data, without augmentation."""
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """What reaches the server in one round."""
+
+    mean: Fields
+    """Σ_i ω_i · field_i with Σ_S ω_i = 1."""
+    sent: Message
+    """The broadcast as the clients received it; `sent["model"]` is φ."""
+    share: float
+    """Σ_S p_i: so Σ_S p_i Δ_i = share · mean["delta"], and |S|/N under uniform weights."""
+    clients: tuple[int, ...]
+    weights: tuple[float, ...]
+    population: int
+    each: tuple[Fields, ...] | None = None
+    """One entry for each client, in the order of `clients`, where the server asks for it."""
+
+
+class Code(Protocol):
+    """How a vector is written on the wire."""
+
+    def encode(self, vector: Vector, key: Tensor) -> Any: ...
+    def decode(self, payload: Any, like: Vector) -> Vector: ...

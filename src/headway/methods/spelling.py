@@ -1,0 +1,69 @@
+"""Methods as text: `fedacg`, `fedacg:lam=0.9,beta=0.001`, `fedprox+acg:lam=0.85`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, get_args, get_type_hints
+
+from headway.errors import UserError, nearest
+from headway.methods.arguments import check
+from headway.methods.catalogue import METHODS, MODIFIERS, Entry
+from headway.methods.method import Method, combine
+
+
+def method(spelled: str | Method) -> Method:
+    """The method that a text names; a `Method` is returned as it is."""
+    if isinstance(spelled, Method):
+        return spelled
+    first, *others = [piece.strip() for piece in spelled.split("+")]
+    built = _single(first, METHODS)
+    for other in others:
+        built = combine(built, _single(other, {**METHODS, **MODIFIERS}))
+    return dataclasses.replace(built, name=spelled.strip())
+
+
+def _single(spelled: str, known: dict[str, Entry]) -> Method:
+    name, _, options = spelled.partition(":")
+    if name not in known:
+        if name in MODIFIERS:
+            raise UserError(f"'{name}' is no method by itself; put it after one: fedavg+{spelled}")
+        raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
+    entry = known[name]
+    values = {**defaults(entry), **_options(entry, options)}
+    check(name, entry.build, values)
+    return dataclasses.replace(entry.build(**values), name=spelled)
+
+
+def defaults(entry: Entry) -> dict[str, Any]:
+    """The arguments of a catalogue entry with their shipped values."""
+    parameters = inspect.signature(entry.build).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def _options(entry: Entry, text: str) -> dict[str, Any]:
+    known = defaults(entry)
+    hints = get_type_hints(entry.build)
+    found: dict[str, Any] = {}
+    for option in filter(None, text.split(",")):
+        name, equals, value = (piece.strip() for piece in option.partition("="))
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise UserError(f"{entry.name} has no option '{name}'{nearest(name, known)} (its options: {allowed})")
+        if not equals or not value:
+            raise UserError(f"{entry.name}: option '{name}' has no value; write {name}={known[name]}")
+        found[name] = _value(entry.name, name, value, hints[name])
+    return found
+
+
+def _value(owner: str, name: str, text: str, kind: Any) -> Any:
+    """The text as the option's type: a number, a truth value or a word."""
+    kind = next((one for one in get_args(kind) if isinstance(one, type)), kind)
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise UserError(f"{owner}: {name} is '{text}'; allowed: true or false")
+        return text == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        raise UserError(f"{owner}: {name} is '{text}'; it must be a number") from None

@@ -1,0 +1,6 @@
+"""How is a vector written on the wire?"""
+
+from headway.methods.wire.plain import plain
+from headway.methods.wire.wire import Wire
+
+__all__ = ["Wire", "plain"]

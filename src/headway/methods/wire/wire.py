@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from headway.methods.arguments import slot
+from headway.methods.slots import Code
+from headway.methods.wire.plain import plain
+
+
+@slot
+class Wire:
+    """One code for each direction."""
+
+    up: Code = plain()
+    down: Code = plain()

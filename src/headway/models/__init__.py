@@ -1,0 +1,1 @@
+"""Networks, split into stages, and the twins of layers that draw or couple a batch."""

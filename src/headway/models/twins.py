@@ -1,0 +1,108 @@
+"""Twins of layers that draw random numbers or couple the samples of a batch.
+
+`nn.Dropout` draws from a global stream and `nn.BatchNorm` counts padding rows; neither can be the same in every
+executor. Their twins take a key and the batch's weights as injected buffers, so a forward pass stays a function of
+its inputs. Parameter and buffer names do not change.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from headway import random
+
+INJECTED = ("headway_key", "headway_weight")
+
+
+class KeyedDropout(nn.Module):
+    """y = x · b/(1−p), b ~ Bernoulli(1−p) from (key, call, element). `spatial` drops whole channels.
+
+    `calls` counts its uses within one pass, so a layer used twice drops differently each time.
+    """
+
+    headway_key: Tensor
+
+    def __init__(self, p: float, spatial: bool) -> None:
+        super().__init__()
+        self.p, self.spatial, self.calls = p, spatial, 0
+        self.register_buffer("headway_key", torch.zeros(2, dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self.p == 1:
+            return x * 0
+        shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.spatial else x.shape
+        kept = random.uniform(random.fold(self.headway_key, self.calls), tuple(shape)) >= self.p
+        self.calls += 1
+        return x * kept.to(x.dtype) / (1 - self.p)
+
+
+class WeightedBatchNorm(nn.Module):
+    """BatchNorm over the samples of weight 1 only: μ = Σ wx / Σ w, σ² = Σ w(x−μ)² / Σ w, both per channel.
+
+    Running statistics follow PyTorch (unbiased variance). New ones are assigned, never written in place. With
+    `stays_local` there are none of the whole federation, and evaluation normalises with the batch at hand.
+    """
+
+    headway_weight: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(self, original: nn.modules.batchnorm._BatchNorm) -> None:
+        super().__init__()
+        self.eps, self.momentum, self.stays_local = original.eps, original.momentum, False
+        self.weight, self.bias = original.weight, original.bias
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            self.register_buffer(name, getattr(original, name))
+        self.register_buffer("headway_weight", torch.ones(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        channel = (1, -1) + (1,) * (x.dim() - 2)
+        if self.training or self.stays_local or self.running_mean is None or self.running_var is None:
+            mean, variance = self._measured(x)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        y = (x - mean.reshape(channel)) * torch.rsqrt(variance.reshape(channel) + self.eps)
+        if self.weight is not None and self.bias is not None:
+            y = y * self.weight.reshape(channel) + self.bias.reshape(channel)
+        return y
+
+    def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        over = [axis for axis in range(x.dim()) if axis != 1]
+        rows = self.headway_weight.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1)).expand(len(x), *[1] * (x.dim() - 1))
+        count = (rows.sum() * x[0, 0].numel()).clamp(min=1)
+        mean = (x * rows).sum(over) / count
+        centred = x - mean.reshape(1, -1, *[1] * (x.dim() - 2))
+        variance = (centred**2 * rows).sum(over) / count
+        if self.training and self.running_mean is not None and self.running_var is not None:
+            self._remember(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))
+        return mean, variance
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        new = self.momentum if self.momentum is not None else 1 / self.num_batches_tracked
+        self.running_mean = self.running_mean + new * (mean.to(self.running_mean.dtype) - self.running_mean)
+        self.running_var = self.running_var + new * (variance.to(self.running_var.dtype) - self.running_var)
+
+
+def twinned(module: nn.Module) -> nn.Module:
+    """A copy of the module in which every dropout and BatchNorm layer is its twin."""
+    return _replaced(copy.deepcopy(module))
+
+
+def _replaced(module: nn.Module) -> nn.Module:
+    if type(module) is nn.Dropout:
+        return KeyedDropout(module.p, spatial=False)
+    if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+        return KeyedDropout(module.p, spatial=True)
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        return WeightedBatchNorm(module)
+    for name, child in module.named_children():
+        setattr(module, name, _replaced(child))
+    return module

@@ -1,0 +1,77 @@
+"""Every random act, as a function of (seed, purpose, round, client, step, element) and of nothing else.
+
+On the host `generator` derives a NumPy generator from the first of these. On the device `uniform` hashes a key and an
+element's number in integer tensor operations: the same bits in eager, vmapped and compiled code, whatever else ran
+before. No other file of Headway draws or seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Built = TypeVar("Built")
+
+_WORD = 0xFFFFFFFF
+_DOMAIN = b"headway"
+
+
+def _digest(seed: int, purpose: str, coordinates: tuple[int, ...], size: int) -> bytes:
+    text = f"{seed}/{purpose}/" + "/".join(str(int(number)) for number in coordinates)
+    return hashlib.blake2b(text.encode(), digest_size=size, person=_DOMAIN).digest()
+
+
+def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator:
+    """The host's generator for one purpose, such as ("cohort", round) or ("batches", round, client, epoch)."""
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, purpose, coordinates, 16))))
+
+
+def key(seed: int, purpose: str, *coordinates: int) -> tuple[int, int]:
+    """Two 32-bit words that name a stream of numbers on the device."""
+    digest = _digest(seed, purpose, coordinates, 8)
+    return int.from_bytes(digest[:4]), int.from_bytes(digest[4:])
+
+
+def _scramble(word: Tensor) -> Tensor:
+    """A bijection of 32-bit words. Both factors are below 2³¹ in size, so no 64-bit product overflows."""
+    word = word ^ (word >> 16)
+    word = (word * 0x7FEB352D) & _WORD
+    word = word ^ (word >> 15)
+    word = (word * -0x7B935975) & _WORD
+    return word ^ (word >> 16)
+
+
+def fold(words: Tensor, number: Tensor | int) -> Tensor:
+    """A new key, shape (2,), from a key and one more coordinate (a step, a layer)."""
+    low = _scramble((words[0] + number) & _WORD)
+    high = _scramble(words[1] ^ low)
+    return torch.stack([_scramble((low + high) & _WORD), high])
+
+
+def uniform(words: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Numbers in [0, 1) on a grid of 2⁻²⁴, float32, one for each element; element e depends on (key, e) only."""
+    element = torch.arange(math.prod(shape), device=words.device)
+    hashed = _scramble(_scramble(element ^ words[0]) ^ words[1])
+    return ((hashed >> 8).to(torch.float32) * 2.0**-24).reshape(shape)
+
+
+def built(build: Callable[[], Built], seed: int, purpose: str) -> Built:
+    """`build()` with torch's own generator seeded for it alone: for layers that initialise themselves."""
+    with isolated(key(seed, purpose), torch.device("cpu")):
+        return build()
+
+
+@contextmanager
+def isolated(words: tuple[int, int], device: torch.device) -> Iterator[None]:
+    """torch's own generators as a function of a key inside, untouched outside: for models that draw by themselves."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(words[0] << 31 ^ words[1])
+        yield

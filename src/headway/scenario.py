@@ -1,0 +1,211 @@
+"""What is run: one frozen record whose every field is a TOML key and a command-line flag of the same name.
+
+>>> Scenario(rounds=30).changed(clients=50, participation=0.2).cohort
+10
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.errors import UserError, nearest
+
+
+def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"group": group, "help": help, **limits})
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A federated problem, how it is trained, how it is watched and how it is executed."""
+
+    method: str | None = _setting("run", None, "method, such as fedacg:lam=0.9 or fedprox+acg")
+    seed: int = _setting("run", 0, "first seed of the run (clients chosen, batches, initial model)", least=0)
+    seeds: int = _setting("run", 1, "how many seeds, counted up from --seed", least=1)
+
+    data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
+    data_dir: str | None = _setting("data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)")
+    partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: iid or dirichlet:ALPHA")
+    split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
+    clients: int = _setting("data", 60, "number of clients N", least=1)
+    participation: float = _setting("data", 0.1, "share of the clients in each round", above=0.0, most=1.0)
+    weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
+
+    model: str = _setting("model", "cnn", "network: mlp, cnn or linear")
+    buffers: str = _setting(
+        "model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse")
+    )
+
+    rounds: int = _setting("training", 60, "communication rounds T", least=1)
+    epochs: int = _setting("training", 5, "passes over a client's data in a round", least=1)
+    steps: int | None = _setting("training", None, "local steps K in a round, in place of epochs", least=1)
+    batch_size: int = _setting("training", 10, "samples in a local batch", least=1)
+    batches: str = _setting(
+        "training",
+        "reshuffled",
+        "new order each round, or one stream across rounds",
+        among=("reshuffled", "continued"),
+    )
+    rate: float = _setting("training", 0.1, "local learning rate η", above=0.0)
+    rate_decay: float = _setting("training", 0.998, "factor on η after each round", above=0.0, most=1.0)
+    rate_decay_epoch: float = _setting(
+        "training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0
+    )
+    weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0)
+    clip: float | None = _setting("training", 10.0, "largest norm of a local gradient", above=0.0)
+
+    target: float | None = _setting("watching", None, "accuracy to reach", above=0.0, most=1.0)
+    eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
+    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
+    stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
+
+    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
+    executor: str = _setting(
+        "execution", "auto", "how clients are executed", among=("auto", "serial", "batched", "pool")
+    )
+    precision: str = _setting(
+        "execution", "fp32", "arithmetic of local training", among=("fp32", "fp64", "tf32", "bf16")
+    )
+    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
+    checkpoint_every: int = _setting("execution", 10, "rounds between checkpoints", least=1)
+
+    def __post_init__(self) -> None:
+        for setting in dataclasses.fields(self):
+            object.__setattr__(self, setting.name, _checked(setting, getattr(self, setting.name)))
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
+        if self.stop_at_target and self.target is None:
+            raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
+
+    @property
+    def cohort(self) -> int:
+        """|S_t| = max(⌊participation · N⌋, 1)."""
+        return max(math.floor(self.participation * self.clients + 1e-9), 1)
+
+    def changed(self, **settings: Any) -> Scenario:
+        """This scenario with other values; an unknown name is refused."""
+        for name in settings:
+            _known(name)
+        return dataclasses.replace(self, **settings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields that are set; what is None is left out, as in TOML."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+    def as_toml(self) -> str:
+        lines: list[str] = []
+        group = ""
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if setting.metadata["group"] != group:
+                group = setting.metadata["group"]
+                lines += [f"# {group}"] if not lines else ["", f"# {group}"]
+            lines.append(f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}")
+        return "\n".join(lines) + "\n"
+
+
+def _known(name: str) -> None:
+    names = [setting.name for setting in dataclasses.fields(Scenario)]
+    if name not in names:
+        raise UserError(f"a scenario has no setting '{name}'{nearest(name, names)}")
+
+
+def _as_toml(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+_TYPES = typing.get_type_hints(Scenario)
+
+
+def field_type(name: str) -> tuple[type, bool]:
+    """The type of a setting, and whether it may be left out."""
+    hint = _TYPES[name]
+    if isinstance(hint, types.UnionType):
+        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), True
+    return hint, False
+
+
+def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
+    """The value in its declared type and inside its limits, or a `UserError` that says what is allowed."""
+    kind, optional = field_type(setting.name)
+    if value is None and optional:
+        return None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{setting.name} is {value!r}; it must be of type {kind.__name__}")
+    limits = setting.metadata
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{setting.name} is {value}; it must be a finite number")
+    if "among" in limits and value not in limits["among"]:
+        allowed = ", ".join(limits["among"])
+        raise UserError(f"{setting.name} is '{value}'; allowed: {allowed}{nearest(str(value), limits['among'])}")
+    for limit, fails, words in (
+        ("least", lambda bound: value < bound, "at least"),
+        ("most", lambda bound: value > bound, "at most"),
+        ("above", lambda bound: value <= bound, "above"),
+        ("below", lambda bound: value >= bound, "below"),
+    ):
+        if limit in limits and fails(limits[limit]):
+            raise UserError(f"{setting.name} is {value}; it must be {words} {limits[limit]}")
+    return value
+
+
+def from_toml(text: str, origin: str) -> Scenario:
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise UserError(f"{origin} is not valid TOML: {fault}") from None
+    try:
+        return Scenario().changed(**settings)
+    except UserError as fault:
+        raise UserError(f"{origin}: {fault}") from None
+
+
+_PARTITIONS = {"iid": r"iid", "dirichlet": r"dir(\d+(?:\.\d+)?)"}
+
+
+def from_name(name: str) -> Scenario:
+    """`fashion/dir0.3/60x10%`: data, split, and clients × how many take part (a share, or a number)."""
+    parts = name.split("/")
+    match = re.fullmatch(r"(\d+)x(\d+(?:\.\d+)?)(%?)", parts[2]) if len(parts) == 3 else None
+    split = next((hit for form in _PARTITIONS.values() if (hit := re.fullmatch(form, parts[1]))), None) if match else None
+    if match is None or split is None:
+        raise UserError(
+            f"'{name}' is neither a file nor a scenario's name; a name looks like fashion/dir0.3/60x10% or fashion/iid/60x6"
+        )
+    clients, taking, percent = int(match[1]), float(match[2]), match[3]
+    share = taking / 100 if percent else taking / max(clients, 1)
+    partition = f"dirichlet:{split[1]}" if split.groups() else "iid"
+    return Scenario(data=parts[0], partition=partition, clients=clients, participation=share)
+
+
+def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
+    """A scenario by name or TOML file (nothing: the embedded default), with settings changed."""
+    if isinstance(source, Scenario):
+        return source.changed(**settings)
+    if not str(source):
+        return Scenario().changed(**settings)
+    path = Path(source)
+    if path.is_dir():
+        path = path / "scenario.toml"
+    if path.is_file():
+        return from_toml(path.read_text(encoding="utf-8"), str(path)).changed(**settings)
+    if path.suffix == ".toml":
+        raise UserError(f"there is no scenario file {path}")
+    return from_name(str(source)).changed(**settings)

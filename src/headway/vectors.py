@@ -1,0 +1,157 @@
+"""`Vector`: a point in parameter space, kept as named tensors, with the arithmetic the papers write.
+
+    theta + lam * momentum          local - received          delta.dot(row)          gradient.norm()
+
+A vector is a value: no operation changes its operands. It is a pytree, so `torch.func.vmap` and `torch.func.grad`
+pass through it; inside `vmap` a vector is one client's, outside its leaves may carry a leading client axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+Scalar = float | int | Tensor
+
+
+class Vector:
+    """Named leaves θ = (θ_1, …, θ_L), in a fixed order."""
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, leaves: Mapping[str, Tensor]) -> None:
+        self.leaves: dict[str, Tensor] = dict(leaves)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Vector:
+        return Vector({name: function(leaf) for name, leaf in self.leaves.items()})
+
+    def _with(self, other: Vector, function: Callable[[Tensor, Tensor], Tensor]) -> Vector:
+        assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
+        return Vector({name: function(leaf, other.leaves[name]) for name, leaf in self.leaves.items()})
+
+    def __add__(self, other: Vector) -> Vector:
+        return self._with(other, torch.add)
+
+    def __sub__(self, other: Vector) -> Vector:
+        return self._with(other, torch.sub)
+
+    def __mul__(self, factor: Scalar) -> Vector:
+        return self.map(lambda leaf: leaf * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Scalar) -> Vector:
+        return self.map(lambda leaf: leaf / divisor)
+
+    def __neg__(self) -> Vector:
+        return self.map(torch.neg)
+
+    def dot(self, other: Vector) -> Tensor:
+        """⟨self, other⟩ over all leaves."""
+        products = [(leaf * other.leaves[name]).sum() for name, leaf in self.leaves.items()]
+        return torch.stack(products).sum()
+
+    def norm(self) -> Tensor:
+        """‖self‖₂ over all leaves."""
+        return self.dot(self).sqrt()
+
+    def zeros(self) -> Vector:
+        return self.map(torch.zeros_like)
+
+    def copy(self) -> Vector:
+        return self.map(lambda leaf: leaf.detach().clone())
+
+    def to(self, *args: Any) -> Vector:
+        return self.map(lambda leaf: leaf.to(*args))
+
+    def __len__(self) -> int:
+        """The number of coordinates d."""
+        return sum(leaf.numel() for leaf in self.leaves.values())
+
+    def flat(self) -> Tensor:
+        """One tensor of shape (d,): for files, the wire and Gram matrices only."""
+        return torch.cat([leaf.reshape(-1) for leaf in self.leaves.values()])
+
+    def unflat(self, flat: Tensor) -> Vector:
+        """A vector of this one's shapes from a tensor of shape (d,)."""
+        pieces = torch.split(flat, [math.prod(leaf.shape) for leaf in self.leaves.values()])
+        named = zip(self.leaves.items(), pieces, strict=True)
+        return Vector({name: piece.reshape(leaf.shape) for (name, leaf), piece in named})
+
+    def __repr__(self) -> str:
+        return f"Vector({len(self.leaves)} leaves, {len(self)} coordinates)"
+
+
+def _flatten(vector: Vector) -> tuple[list[Tensor], tuple[str, ...]]:
+    return list(vector.leaves.values()), tuple(vector.leaves)
+
+
+def _unflatten(leaves: Iterable[Any], names: tuple[str, ...]) -> Vector:
+    vector = object.__new__(Vector)
+    vector.leaves = dict(zip(names, leaves, strict=True))
+    return vector
+
+
+pytree.register_pytree_node(Vector, _flatten, _unflatten, serialized_type_name="headway.Vector")
+
+
+# Trees: nested dictionaries of vectors and tensors, as slots keep them.
+
+
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """`function` on every tensor of equally shaped trees."""
+    return pytree.tree_map(function, tree, *others)
+
+
+def leaves_of(tree: Any) -> list[Tensor]:
+    return list(pytree.tree_leaves(tree))
+
+
+def named_leaves(tree: Any) -> dict[str, Tensor]:
+    """The tensors of a tree under their paths, such as `server/momentum/fc.weight`."""
+    found: dict[str, Tensor] = {}
+
+    def walk(node: Any, path: str) -> None:
+        children = node.leaves if isinstance(node, Vector) else node
+        if isinstance(children, Mapping):
+            for name, child in children.items():
+                walk(child, f"{path}/{name}" if path else str(name))
+        else:
+            assert isinstance(node, Tensor), f"{path}: state holds tensors and vectors, not {type(node).__name__}"
+            found[path] = node
+
+    walk(tree, "")
+    return found
+
+
+def refill(tree: Any, tensors: Iterable[Tensor]) -> Any:
+    """A tree of this shape with other tensors, in the order of `leaves_of`."""
+    return pytree.tree_unflatten(list(tensors), pytree.tree_structure(tree))
+
+
+def stack(trees: list[Any]) -> Any:
+    """One tree whose leaves carry a leading axis, one row for each given tree."""
+    return tree_map(lambda *leaves: torch.stack(leaves), *trees)
+
+
+def row(tree: Any, index: int) -> Any:
+    return tree_map(lambda leaf: leaf[index], tree)
+
+
+def copied(tree: Any) -> Any:
+    """What is kept is copied: no view of a caller's memory stays behind."""
+    return tree_map(lambda leaf: leaf.detach().clone(), tree)
+
+
+def moved(tree: Any, device: torch.device | str) -> Any:
+    return tree_map(lambda leaf: leaf.to(device), tree)
+
+
+def nbytes(tree: Any) -> int:
+    """The bytes its tensors take when written one after another."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves_of(tree))
