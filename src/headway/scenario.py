@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 import tomllib
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,27 +42,23 @@ class Scenario:
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
 
     model: str = _setting("model", "cnn", "network: mlp, cnn or linear")
-    buffers: str = _setting(
-        "model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse")
-    )
+    buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
 
-    rounds: int = _setting("training", 60, "communication rounds T", least=1)
-    epochs: int = _setting("training", 5, "passes over a client's data in a round", least=1)
+    rounds: int = _setting("training", 80, "communication rounds T", least=1)
+    epochs: int = _setting("training", 2, "passes over a client's data in a round", least=1)
     steps: int | None = _setting("training", None, "local steps K in a round, in place of epochs", least=1)
-    batch_size: int = _setting("training", 10, "samples in a local batch", least=1)
+    batch_size: int = _setting("training", 20, "samples in a local batch", least=1)
     batches: str = _setting(
         "training",
         "reshuffled",
         "new order each round, or one stream across rounds",
         among=("reshuffled", "continued"),
     )
-    rate: float = _setting("training", 0.1, "local learning rate η", above=0.0)
+    rate: float = _setting("training", 0.05, "local learning rate η", above=0.0)
     rate_decay: float = _setting("training", 0.998, "factor on η after each round", above=0.0, most=1.0)
-    rate_decay_epoch: float = _setting(
-        "training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0
-    )
+    rate_decay_epoch: float = _setting("training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0)
     weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0)
-    clip: float | None = _setting("training", 10.0, "largest norm of a local gradient", above=0.0)
+    clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0)
 
     target: float | None = _setting("watching", None, "accuracy to reach", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
@@ -140,6 +138,14 @@ def field_type(name: str) -> tuple[type, bool]:
     return hint, False
 
 
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("least", operator.ge, "at least"),
+    ("most", operator.le, "at most"),
+    ("above", operator.gt, "above"),
+    ("below", operator.lt, "below"),
+)
+
+
 def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     """The value in its declared type and inside its limits, or a `UserError` that says what is allowed."""
     kind, optional = field_type(setting.name)
@@ -155,13 +161,8 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
         raise UserError(f"{setting.name} is '{value}'; allowed: {allowed}{nearest(str(value), limits['among'])}")
-    for limit, fails, words in (
-        ("least", lambda bound: value < bound, "at least"),
-        ("most", lambda bound: value > bound, "at most"),
-        ("above", lambda bound: value <= bound, "above"),
-        ("below", lambda bound: value >= bound, "below"),
-    ):
-        if limit in limits and fails(limits[limit]):
+    for limit, allows, words in _LIMITS:
+        if limit in limits and not allows(value, limits[limit]):
             raise UserError(f"{setting.name} is {value}; it must be {words} {limits[limit]}")
     return value
 
@@ -177,22 +178,25 @@ def from_toml(text: str, origin: str) -> Scenario:
         raise UserError(f"{origin}: {fault}") from None
 
 
-_PARTITIONS = {"iid": r"iid", "dirichlet": r"dir(\d+(?:\.\d+)?)"}
+_NAME = re.compile(
+    r"(?P<data>[\w-]+)/(?P<split>iid|dir(?P<alpha>[\d.]+))/(?P<clients>\d+)x(?P<taking>[\d.]+)(?P<percent>%?)"
+)
 
 
 def from_name(name: str) -> Scenario:
     """`fashion/dir0.3/60x10%`: data, split, and clients × how many take part (a share, or a number)."""
-    parts = name.split("/")
-    match = re.fullmatch(r"(\d+)x(\d+(?:\.\d+)?)(%?)", parts[2]) if len(parts) == 3 else None
-    split = next((hit for form in _PARTITIONS.values() if (hit := re.fullmatch(form, parts[1]))), None) if match else None
-    if match is None or split is None:
+    found = _NAME.fullmatch(name)
+    if found is None:
         raise UserError(
-            f"'{name}' is neither a file nor a scenario's name; a name looks like fashion/dir0.3/60x10% or fashion/iid/60x6"
+            f"there is no scenario file '{name}', and it is no name such as fashion/dir0.3/60x10% or fashion/iid/60x6"
         )
-    clients, taking, percent = int(match[1]), float(match[2]), match[3]
-    share = taking / 100 if percent else taking / max(clients, 1)
-    partition = f"dirichlet:{split[1]}" if split.groups() else "iid"
-    return Scenario(data=parts[0], partition=partition, clients=clients, participation=share)
+    clients, taking = int(found["clients"]), float(found["taking"])
+    return Scenario(
+        data=found["data"],
+        partition=f"dirichlet:{found['alpha']}" if found["alpha"] else "iid",
+        clients=clients,
+        participation=taking / 100 if found["percent"] else taking / max(clients, 1),
+    )
 
 
 def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:

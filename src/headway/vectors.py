@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from headway.errors import UserError
+
 Scalar = float | int | Tensor
 
 
@@ -127,6 +129,22 @@ def named_leaves(tree: Any) -> dict[str, Tensor]:
 
     walk(tree, "")
     return found
+
+
+def conformed(tree: Any, like: Any, owner: str) -> Any:
+    """The tree in the order of another one of the same names, shapes and types; a slot's state must keep them."""
+    held, wanted = named_leaves(tree), named_leaves(like)
+    if held.keys() != wanted.keys():
+        odd = sorted(held.keys() ^ wanted.keys())[0]
+        raise UserError(f"{owner} changed its names: '{odd}' is not there both before and after")
+    for name, leaf in wanted.items():
+        if held[name].shape != leaf.shape or held[name].dtype != leaf.dtype:
+            raise UserError(f"{owner}: '{name}' was {_form(leaf)} and became {_form(held[name])}")
+    return refill(like, [held[name] for name in wanted])
+
+
+def _form(leaf: Tensor) -> str:
+    return f"{str(leaf.dtype).removeprefix('torch.')}{tuple(leaf.shape)}"
 
 
 def refill(tree: Any, tensors: Iterable[Tensor]) -> Any:

@@ -36,7 +36,7 @@ def plan(scenario: Scenario, rows: np.ndarray, seed: int, round: int, client: in
     in_epoch = -(-len(rows) // size)
     wanted = scenario.steps if scenario.steps is not None else scenario.epochs * in_epoch
     start = cursor if scenario.batches == "continued" else 0
-    batches = []
+    batches: list[np.ndarray] = []
     for position in range(start, start + wanted):
         epoch, place = divmod(position, in_epoch)
         if not batches or place == 0:

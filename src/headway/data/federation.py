@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +97,6 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
     return Federation(
         train=Pool(torch.cat([x for x, _ in pairs]), y),
         test=Pool(x_test, y_test),
-        clients=[np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)],
+        clients=[np.arange(start, stop) for start, stop in itertools.pairwise(bounds)],
         classes=classes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -59,15 +60,16 @@ def _read_idx(path: Path) -> np.ndarray:
         raise UserError(f"{path} is missing; put it (or {packed.name}) there")
     try:
         raw = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError) as fault:
+    except (OSError, EOFError, zlib.error) as fault:
         raise UserError(f"{packed} cannot be read: {fault}") from None
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise UserError(f"{path} is no idx file of bytes")
-    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4).astype(int) if len(raw) >= 4 + 4 * raw[3] else []
-    body = raw[4 + 4 * raw[3] :]
-    if not len(shape) or len(body) != int(np.prod(shape)):
+    head, shape = 4 + 4 * raw[3], tuple[int, ...]()
+    if len(raw) >= head:
+        shape = tuple(np.frombuffer(raw, ">u4", count=raw[3], offset=4).tolist())
+    if not shape or len(raw) - head != np.prod(shape):
         raise UserError(f"{path} is truncated: its header promises other sizes than its {len(raw)} bytes hold")
-    return np.frombuffer(body, np.uint8).reshape(tuple(shape)).copy()
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape).copy()
 
 
 def _mnist(folder: Path) -> Source:

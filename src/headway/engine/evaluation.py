@@ -19,7 +19,7 @@ class Scores:
     accuracy: float | None
     """Share of test samples whose largest logit is right; None where targets are numbers."""
     client_accuracy_std: float | None
-    """Spread over clients: the standard deviation of each client's accuracy on the test set weighted by its class mix."""
+    """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix."""
     client_accuracy_low: float | None
     """The mean of the lowest tenth of these."""
 

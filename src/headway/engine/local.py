@@ -39,7 +39,8 @@ class Rules:
     dtype: torch.dtype
     autocast: torch.dtype | None
     """Type of the forward pass, where it differs from the parameters'."""
-    clip: float | None
+    clip: float
+    """0: none."""
     weight_decay: float
     functional: bool = False
     """Gradients by `torch.func.grad` (under vmap) or by plain autograd (always right)."""
@@ -129,9 +130,9 @@ def _targets(rules: Rules, rows: Tensor) -> Tensor:
     return y.to(rules.dtype) if y.is_floating_point() else y
 
 
-def _clipped(gradient: Vector, limit: float | None) -> Vector:
+def _clipped(gradient: Vector, limit: float) -> Vector:
     """g · min(1, c/(‖g‖ + 1e-6)): the global-norm clipping of PyTorch."""
-    if limit is None:
+    if limit == 0:
         return gradient
     return gradient * (limit / (gradient.norm() + 1e-6)).clamp(max=1.0)
 

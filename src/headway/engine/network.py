@@ -84,12 +84,13 @@ class Network:
         moved.parameters = self.parameters.map(cast)
         moved.frozen = {name: cast(leaf) for name, leaf in self.frozen.items()}
         moved.buffers = {name: cast(leaf) for name, leaf in self.buffers.items()}
-        moved._training, moved._evaluating = self._training.to(device, dtype), self._evaluating.to(device, dtype)
+        moved._training, moved._evaluating = (
+            self._training.to(device, dtype),
+            self._evaluating.to(device, dtype),
+        )
         return moved
 
-    def train(
-        self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor
-    ) -> tuple[Output, Buffers]:
+    def train(self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
         """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""
         outputs, tensors = self._call(self._training, w, buffers, (x,), weight, key)
         return outputs, {name: tensors[name] for name in buffers}
@@ -100,14 +101,18 @@ class Network:
         key = torch.zeros(2, dtype=torch.int64, device=x.device)
         return self._call(self._evaluating, w, buffers, (x,), weight, key)[0].logits
 
-    def resume(
-        self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor
-    ) -> Tensor:
+    def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         """Logits from the output of a stage, in training mode, buffers unchanged."""
         return self._call(self._training, w, buffers, (hidden, stage + 1), weight, key)[0].logits
 
     def _call(
-        self, module: nn.Module, w: Vector, buffers: Buffers, inputs: tuple[Any, ...], weight: Tensor, key: Tensor
+        self,
+        module: nn.Module,
+        w: Vector,
+        buffers: Buffers,
+        inputs: tuple[Any, ...],
+        weight: Tensor,
+        key: Tensor,
     ) -> tuple[Output, Buffers]:
         tensors: Buffers = {**self.frozen, **w.leaves, **buffers}
         inner = module.module if isinstance(module, _Stages) else module

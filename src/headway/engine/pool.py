@@ -23,6 +23,11 @@ from headway.vectors import tree_map
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _packed(tree: Any) -> Any:
     return tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
 
@@ -70,7 +75,7 @@ class Pool:
     def __init__(self, rules: Rules, *, deterministic: bool, processes: int | None = None) -> None:
         if rules.pool.y.device.type != "cpu":
             raise CannotExecute("worker processes train on the CPU only")
-        self.count = processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.count = processes or cores()
         context = multiprocessing.get_context(_METHOD)
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
@@ -103,14 +108,18 @@ class Pool:
             while position not in done:
                 while idle and waiting:
                     self._hand(idle.pop(), waiting.pop(0), assignment, busy)
-                for connection in wait(list(busy)):
+                ready: list[Any] = wait(list(busy))
+                for connection in ready:
                     done[busy.pop(connection)] = self._receive(connection)
-                    idle.append(connection)  # type: ignore[arg-type]
+                    idle.append(connection)
             yield (position,), tree_map(lambda leaf: leaf.unsqueeze(0), done.pop(position))
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]
-        self._send(connection, ("work", (work.client, _packed(work.task), _packed(work.kept), work.steps, work.words)))
+        self._send(
+            connection,
+            ("work", (work.client, _packed(work.task), _packed(work.kept), work.steps, work.words)),
+        )
         busy[connection] = position
 
     def _send(self, connection: Connection, content: Any) -> None:

@@ -19,11 +19,11 @@ from headway.engine.network import Buffers
 from headway.engine.world import World
 from headway.errors import Diverged
 from headway.methods.slots import Message, State, Uploads
-from headway.vectors import Vector, copied, leaves_of, moved, nbytes, row, tree_map
+from headway.vectors import Vector, conformed, copied, leaves_of, moved, nbytes, row, tree_map
 
 
 class ClientStore(Protocol):
-    """Client states by id. What is put in is the store's own copy."""
+    """Client states by id. What is put in is the store's own: nobody else keeps it."""
 
     def get(self, client: int) -> dict[str, Any] | None: ...
     def put(self, client: int, state: dict[str, Any]) -> None: ...
@@ -106,13 +106,25 @@ def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
 
 
 def assign(
-    world: World, model: Model, store: ClientStore, cohort: Sequence[int], round: int, steps_at_most: int | None = None
+    world: World,
+    model: Model,
+    store: ClientStore,
+    cohort: Sequence[int],
+    round: int,
+    steps_at_most: int | None = None,
 ) -> tuple[Assignment, int]:
     """The cohort's work, and the bytes that go down to one client."""
     received, down = _broadcast(world, model, round)
     works = tuple(work_for(world, store, client, round, steps_at_most) for client in cohort)
     travelling = 0 if world.scenario.buffers == "keep-local" else nbytes(model.buffers)
     return Assignment(round, received, model.buffers, works), down + travelling
+
+
+def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
+    """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
+    values = leaf if leaf.is_floating_point() else leaf.double()
+    summed: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
+    return summed
 
 
 class _Intake:
@@ -125,17 +137,17 @@ class _Intake:
         self.share = float(weights.sum() / world.weight_total)
         self.sum: dict[str, Any] | None = None
         self.each: list[Any] = []
+        self.kept: dict[int, dict[str, Any]] = {}
         self.loss = 0.0
         self.steps = self.bytes_up = 0
 
-    def take(self, positions: Sequence[int], trained: dict[str, Any], store: ClientStore) -> None:
+    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
         trained = moved(trained, self.world.device)
         losses = trained["loss"].double().cpu()
         self._check_finite(positions, losses, trained["fields"]["delta"])
         weights = torch.as_tensor(self.weights[list(positions)], device=self.world.device)
         summed = tree_map(
-            lambda leaf: torch.tensordot(weights.to(leaf.dtype if leaf.is_floating_point() else torch.float64),
-                                         leaf if leaf.is_floating_point() else leaf.double(), dims=1),
+            lambda leaf: _weighted_sum(weights, leaf),
             {"fields": trained["fields"], "buffers": trained["buffers"]},
         )
         self.sum = summed if self.sum is None else tree_map(torch.add, self.sum, summed)
@@ -145,18 +157,16 @@ class _Intake:
         for at, position in enumerate(positions):
             if self.world.method.needs_each:
                 self.each.append(copied(row(trained["fields"], at)))
-            self._keep(self.cohort[position], row(trained, at), store)
+            self._keep(works[position], row(trained, at))
 
-    def _keep(self, client: int, trained: dict[str, Any], store: ClientStore) -> None:
+    def _keep(self, work: Work, trained: dict[str, Any]) -> None:
         kept: dict[str, Any] = {"slots": trained["kept"]}
-        if self.world.scenario.batches == "continued":
-            before = store.get(client)
-            cursor = int(before["cursor"]) if before is not None else 0
-            kept["cursor"] = torch.tensor(cursor + int(trained["steps"]))
-        if self.world.scenario.buffers == "keep-local":
+        if "cursor" in work.kept:
+            kept["cursor"] = work.kept["cursor"] + trained["steps"]
+        if "buffers" in work.kept:
             kept["buffers"] = trained["buffers"]
         if leaves_of(kept):
-            store.put(client, kept)
+            self.kept[work.client] = copied(conformed(kept, work.kept, "the client state"))
 
     def _check_finite(self, positions: Sequence[int], losses: Tensor, delta: Vector) -> None:
         sizes = torch.stack([leaf.flatten(1).abs().amax(1).double() for leaf in delta.leaves.values()]).amax(0).cpu()
@@ -169,12 +179,14 @@ class _Intake:
                 )
 
 
-def play(world: World, model: Model, store: ClientStore, executor: Executor, cohort: Sequence[int], round: int) -> tuple[Model, Outcome]:
+def play(
+    world: World, model: Model, store: ClientStore, executor: Executor, cohort: Sequence[int], round: int
+) -> tuple[Model, Outcome]:
     """θ_t, server state → θ_{t+1}, server state. The one place where a round happens."""
     assignment, down = assign(world, model, store, cohort, round)
     intake = _Intake(world, cohort, round)
     for positions, trained in executor.run(assignment):
-        intake.take(positions, trained, store)
+        intake.take(positions, trained, assignment.works)
     assert intake.sum is not None
     uploads = Uploads(
         mean=intake.sum["fields"],
@@ -186,6 +198,7 @@ def play(world: World, model: Model, store: ClientStore, executor: Executor, coh
         each=tuple(intake.each) if world.method.needs_each else None,
     )
     theta, server = world.method.update(model.theta, uploads, model.server)
+    server = conformed(server, model.server, "the server state")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
     outcome = Outcome(
@@ -197,6 +210,8 @@ def play(world: World, model: Model, store: ClientStore, executor: Executor, coh
         bytes_down=down * len(cohort),
         bytes_up=intake.bytes_up + (nbytes(model.buffers) * len(cohort) if averaged else 0),
     )
+    for client, kept in intake.kept.items():
+        store.put(client, kept)  # only now: a round that fails leaves every client as it was
     return Model(copied(theta), buffers, copied(server)), outcome
 
 

@@ -25,7 +25,7 @@ def train(rules: Rules, assignment: Assignment, work: Work) -> dict[str, Any]:
             received, task = assignment.received, work.task
             carry = local.begin(rules, received, buffers, work.kept["slots"], task)
             round = torch.tensor(assignment.round, device=device)
-            for step in range(work.steps):  # noqa: B007 — named in the error below
+            for step in range(work.steps):
                 carry = local.advance(rules, carry, received, task, torch.tensor(step, device=device), round)
             step = None
             return local.finish(rules, carry, received, work.kept["slots"], task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headway.data.participation import cohort as draw_cohort
@@ -13,8 +13,7 @@ from headway.engine.evaluation import evaluate
 from headway.engine.executor import Executor
 from headway.engine.round import ClientStore, Model
 from headway.engine.world import World
-from headway.measure.curves import smoothed
-from headway.vectors import copied
+from headway.measure.curves import Smoothed
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,8 @@ class Progress:
     bytes_down: int = 0
     bytes_up: int = 0
     steps: int = 0
-    accuracy_smoothed: float | None = None
+    smoothed: Smoothed = field(default_factory=Smoothed)
+    """Of the accuracy."""
     reached: bool = False
     """The smoothed accuracy has reached the target."""
 
@@ -46,7 +46,7 @@ class MemoryStore:
         return self.states.get(client)
 
     def put(self, client: int, state: dict[str, Any]) -> None:
-        self.states[client] = copied(state)
+        self.states[client] = state
         self.touched.add(client)
 
 
@@ -85,10 +85,10 @@ def simulate(
                 scores = evaluate(world, model)
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:
-                    level = smoothed(progress.accuracy_smoothed, scores.accuracy, scenario.smoothing)
-                    reached = scenario.target is not None and level >= scenario.target
-                    progress = replace(progress, accuracy_smoothed=level, reached=progress.reached or reached)
-                    record["accuracy_smoothed"] = level
+                    smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)
+                    reached = scenario.target is not None and smoothed.level >= scenario.target
+                    progress = replace(progress, smoothed=smoothed, reached=progress.reached or reached)
+                    record["accuracy_smoothed"] = smoothed.level
         ended = time.perf_counter()
         record |= {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         yield record, progress

@@ -120,7 +120,7 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
         raise UserError(f"the model does not take samples of shape {federation.sample_shape}: {cause}") from fault
     if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
         raise UserError(
-            f"the model answers with shape {tuple(logits.shape)} for 2 samples, but there are {federation.classes} classes"
+            f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"
         )
 
 
@@ -142,7 +142,9 @@ def build(
         federation = _scenario_federation(scenario)
     device, dtype = _device(scenario.device), _DTYPES[scenario.precision]
     module = model or random.built(
-        lambda: build_network(scenario.model, federation.sample_shape, max(federation.classes, 1)), scenario.seed, "model"
+        lambda: build_network(scenario.model, federation.sample_shape, max(federation.classes, 1)),
+        scenario.seed,
+        "model",
     )
     if model is not None:
         scenario = dataclasses.replace(scenario, model="own")

@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-def smoothed(before: float | None, value: float, keep: float) -> float:
-    """s_t = keep · s_{t−1} + (1 − keep) · a_t, and s = a at the first evaluation (EMA(0.9) in FedACG's tables)."""
-    return value if before is None else keep * before + (1 - keep) * value
+@dataclass(frozen=True)
+class Smoothed:
+    """s_t = keep · s_{t−1} + (1 − keep) · a_t, divided by the weight it has gathered (EMA(0.9) in FedACG's tables).
+
+    The division removes the pull of the start: after one value s = a_1, and after many it changes nothing.
+    """
+
+    sum: float = 0.0
+    weight: float = 0.0
+
+    def then(self, value: float, keep: float) -> Smoothed:
+        return Smoothed(keep * self.sum + (1 - keep) * value, keep * self.weight + (1 - keep))
+
+    @property
+    def level(self) -> float:
+        return self.sum / self.weight
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from headway.errors import UserError
 
@@ -66,4 +66,4 @@ def slot(cls: Slot) -> Slot:
         check(cls.__name__, cls, vars(self))
 
     cls.__post_init__ = validate  # type: ignore[attr-defined]
-    return dataclass(frozen=True)(cls)
+    return cast(Slot, dataclass(frozen=True)(cls))

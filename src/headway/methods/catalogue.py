@@ -87,9 +87,7 @@ class Entry:
     modifier: bool = False
 
 
-METHODS = {
-    entry.__name__: Entry(entry.__name__, entry) for entry in (fedavg, fedprox, fedavgm, fedacg, fedagm)
-}
+METHODS = {entry.__name__: Entry(entry.__name__, entry) for entry in (fedavg, fedprox, fedavgm, fedacg, fedagm)}
 MODIFIERS = {
     name: Entry(name, entry, modifier=True)
     for name, entry in {"acg": acg, "prox": prox, "momentum": server_momentum}.items()

@@ -26,7 +26,12 @@ from headway.methods.wire import Wire
 from headway.vectors import Vector
 
 SLOTS = ("broadcast", "objective", "local", "server")
-_BASES: dict[str, Callable[[], Any]] = {"broadcast": model, "objective": task, "local": sgd, "server": average}
+_BASES: dict[str, Callable[[], Any]] = {
+    "broadcast": model,
+    "objective": task,
+    "local": sgd,
+    "server": average,
+}
 _REQUIRED = {"broadcast": "message", "objective": "value", "local": "direction", "server": "update"}
 
 
@@ -127,7 +132,10 @@ class Method:
             for need in getattr(part, "needs", ()):
                 kind, what = need.split(":", 1)
                 if kind != "model" and need not in provided:
-                    owner, slot = name.split(".")[0], {"server": "server", "message": "broadcast"}.get(kind, "local")
+                    owner, slot = (
+                        name.split(".")[0],
+                        {"server": "server", "message": "broadcast"}.get(kind, "local"),
+                    )
                     there = getattr(self, slot)[0]
                     raise UserError(
                         f"{owner} slot: {part!r} needs '{what}' from the {slot} slot, which {there!r} does not provide"
@@ -222,6 +230,8 @@ def combine(left: Method, right: Method) -> Method:
         codes = [getattr(left.wire, way), getattr(right.wire, way)]
         other = [code for code in codes if code != getattr(Wire(), way)]
         if len(other) == 2 and other[0] != other[1]:
-            raise UserError(f"{left.name} + {right.name}: both set the wire slot {way}, to {other[0]!r} and {other[1]!r}")
+            raise UserError(
+                f"{left.name} + {right.name}: both set the wire slot {way}, to {other[0]!r} and {other[1]!r}"
+            )
         wire[way] = other[0] if other else codes[0]
     return Method(**slots, wire=Wire(**wire), name=f"{left.name}+{right.name}")

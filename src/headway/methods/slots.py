@@ -3,13 +3,14 @@
 A slot value is any object with the hooks of its place. Client-side hooks are pure and written for one client; the
 engine stacks clients around them. Only the first hook of each list is required.
 
-| slot | hooks |
-|---|---|
-| `broadcast` | `message(model, server) → {name: Vector}`; additions return further named vectors |
-| `objective` | `value(w, output, memory, step) → scalar`, `client_state(model)`, `begin(received, kept, client)`, `finish(end, memory, kept)` |
-| `local` | `direction(w, gradient, memory, step) → (direction, memory)`, `client_state`, `begin`, `finish` |
-| `server` | `update(model, uploads, state) → (model, state)`, `server_state(model, population)`, `derive(fields, end)` |
-| `wire` | a `Wire` of two codes, each with `encode(vector, key) → payload` and `decode(payload, like) → vector` |
+    broadcast   message(model, server) → {name: Vector}; an addition returns further named vectors
+    objective   value(w, output, memory, step) → scalar
+                client_state(model), begin(received, kept, client), finish(end, memory, kept)
+    local       direction(w, gradient, memory, step) → (direction, memory)
+                client_state, begin, finish as above
+    server      update(model, uploads, state) → (model, state)
+                server_state(model, population), derive(fields, end)
+    wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
 Three lifetimes of state. *step*: `begin` returns a memory that `direction` passes on within one client's round.
 *client*: `client_state` is what a newcomer holds; `finish` returns `(upload fields, what the client keeps)`.

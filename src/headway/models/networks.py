@@ -44,7 +44,7 @@ def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Two 5×5 convolutions (8 and 16 channels, stride 2) with GroupNorm(2), a hidden layer of 64."""
     channels, height, width = shape
-    rows, columns = (-(-(-(-side // 2)) // 2) for side in (height, width))
+    rows, columns = (height + 3) // 4, (width + 3) // 4
     return Staged(
         nn.Sequential(nn.Conv2d(channels, 8, 5, stride=2, padding=2), nn.GroupNorm(2, 8), nn.ReLU()),
         nn.Sequential(nn.Conv2d(8, 16, 5, stride=2, padding=2), nn.GroupNorm(2, 16), nn.ReLU()),

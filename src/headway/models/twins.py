@@ -84,7 +84,9 @@ class WeightedBatchNorm(nn.Module):
         return mean, variance
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
         self.num_batches_tracked = self.num_batches_tracked + 1
         new = self.momentum if self.momentum is not None else 1 / self.num_batches_tracked
         self.running_mean = self.running_mean + new * (mean.to(self.running_mean.dtype) - self.running_mean)

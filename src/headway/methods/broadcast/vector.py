@@ -7,7 +7,7 @@ from headway.vectors import Vector
 
 @slot
 class vector:
-    """One more server vector beside the model: `vector("control")` is SCAFFOLD's c. It costs one model of traffic down."""
+    """One more server vector beside the model: `vector("control")` sends SCAFFOLD's c. Traffic down: one model more."""
 
     name: str
 

@@ -9,7 +9,10 @@ from headway.vectors import Vector
 
 @slot
 class proximal:
-    """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ) (FedProx; FedACG Eq. 4, anchored at θ + λm)."""
+    """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ).
+
+    FedProx (Li et al. 2020); FedACG Eq. 4, where the anchor φ is θ + λm.
+    """
 
     beta: Weight
 

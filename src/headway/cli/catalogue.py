@@ -1,0 +1,72 @@
+"""The catalogue on the screen: a table of all methods, a page for one."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headway.methods.arguments import ranges
+from headway.methods.catalogue import METHODS, MODIFIERS
+from headway.methods.cost import cost
+from headway.methods.method import SLOTS
+from headway.methods.spelling import defaults, method
+
+
+def listed() -> list[dict[str, Any]]:
+    """Name, equations, arguments and costs of every method, as plain data."""
+    return [
+        {
+            "name": name,
+            "equations": _equations(entry.build),
+            "arguments": defaults(entry),
+            **dataclasses.asdict(cost(entry.build())),
+        }
+        for name, entry in METHODS.items()
+    ]
+
+
+def _equations(build: Any) -> str:
+    return (inspect.getdoc(build) or "").splitlines()[0]
+
+
+def table() -> Table:
+    found = Table(box=box.SIMPLE_HEAD, caption="traffic and memory in multiples of the model", caption_justify="left")
+    for name in ("method", "equations", "down", "up", "client state", "server memory"):
+        found.add_column(name, no_wrap=name == "method", justify="left" if name in ("method", "equations") else "right")
+    for entry in listed():
+        numbers = (f"{entry[key]:g}" for key in ("down", "up", "client_state", "server_memory"))
+        found.add_row(entry["name"], entry["equations"], *numbers)
+    for name, modifier in MODIFIERS.items():
+        found.add_row(f"+{name}", _equations(modifier.build), "", "", "", "")
+    return found
+
+
+def show(spelled: str, console: Console) -> None:
+    built = method(spelled)
+    console.print(f"[bold]{spelled}[/bold]")
+    for piece in spelled.split("+"):
+        name = piece.partition(":")[0].strip()
+        entry = {**METHODS, **MODIFIERS}[name]
+        console.print(f"\n{name}", style="bold", highlight=False)
+        console.print(inspect.getdoc(entry.build) or "", markup=False, highlight=False)
+        allowed = ranges(entry.build)
+        for argument, value in defaults(entry).items():
+            limit = str(allowed[argument]).replace("value", argument) if argument in allowed else ""
+            console.print(f"  {argument} = {value}    {limit}", markup=False, highlight=False)
+    console.print("\nslots", style="bold")
+    for slot in SLOTS:
+        parts = " + ".join(repr(part) for part in getattr(built, slot))
+        console.print(f"  {slot:<10} {parts}", markup=False, highlight=False)
+    console.print(f"  {'wire':<10} up {built.wire.up!r}, down {built.wire.down!r}", markup=False, highlight=False)
+    price = cost(built)
+    console.print("\ncost, in multiples of the model", style="bold")
+    console.print(
+        f"  down {price.down:g}   up {price.up:g}   client state {price.client_state:g}   "
+        f"server memory {price.server_memory:g}",
+        highlight=False,
+    )

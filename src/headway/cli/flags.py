@@ -1,0 +1,50 @@
+"""Scenario settings as command-line flags: made from the fields of `Scenario`, so the two cannot differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from headway.scenario import Scenario, field_type
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_NO_FLAG = ("method",)
+
+
+def settings() -> list[dataclasses.Field[Any]]:
+    return [setting for setting in dataclasses.fields(Scenario) if setting.name not in _NO_FLAG]
+
+
+def _parameter(setting: dataclasses.Field[Any]) -> inspect.Parameter:
+    kind, _ = field_type(setting.name)
+    text = setting.metadata["help"]
+    if "among" in setting.metadata:
+        text += f" ({', '.join(setting.metadata['among'])})"
+    if setting.default is not None and kind is not bool:
+        text += f"; {setting.default} by default"
+    name = "--" + setting.name.replace("_", "-")
+    flag = f"{name}/--no-{name[2:]}" if kind is bool else name
+    option = typer.Option(flag, help=text, show_default=False, rich_help_panel=setting.metadata["group"].capitalize())
+    return inspect.Parameter(
+        setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def with_settings(command: Command) -> Command:
+    """The command with one flag for each setting; those given reach it as the dictionary `settings`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+    flags = [_parameter(setting) for setting in settings()]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+
+    def wrapper(**values: Any) -> Any:
+        given = {flag.name: values.pop(flag.name) for flag in flags}
+        return command(**values, settings={name: value for name, value in given.items() if value is not None})
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature([*keyword, *flags])  # type: ignore[attr-defined]
+    return wrapper  # type: ignore[return-value]

@@ -1,0 +1,259 @@
+"""headway run, compare, resume, export, report, methods, show."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headway.cli.flags import with_settings
+from headway.errors import ClientError, UserError
+
+app = typer.Typer(
+    help="Accelerated federated learning: run, compare, reproduce and deploy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
+SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
+OUT = typer.Option("--out", help="folder for the results; a new one under runs/ by default", show_default=False)
+JSON = typer.Option("--json", help="print JSON on standard output and nothing else there")
+QUIET = typer.Option("--quiet", help="no progress bar")
+
+
+def _screen(as_json: bool) -> Console:
+    """Progress and messages go to standard error where standard output is for JSON."""
+    return Console(stderr=as_json)
+
+
+def _folder(out: Path | None, label: str) -> Path:
+    if out is not None:
+        return out
+    name = "".join(character if character.isalnum() or character in "+.-" else "-" for character in label)
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+@app.command()
+@with_settings
+def run(
+    method: Annotated[str | None, METHOD] = None,
+    scenario: Annotated[str, SCENARIO] = "",
+    out: Annotated[Path | None, OUT] = None,
+    json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
+    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+) -> None:
+    """Run one method, with one seed or several."""
+    from headway.scenario import scenario as made
+
+    chosen = made(scenario, **settings)
+    name = method or chosen.method
+    if name is None:
+        raise UserError("no method given; write headway run fedacg, or set method in the scenario")
+    if chosen.seeds > 1:
+        _compare([name], chosen, _folder(out, name), json, quiet)
+        return
+    from headway.cli.progress import Bar
+    from headway.runs.run import simulate
+
+    folder = _folder(out, name)
+    with Bar(_screen(json), quiet) as bar, _resumable(folder):
+        result = simulate(name, chosen, out=folder, observer=bar)
+    _finish_run(result, json)
+
+
+@app.command()
+@with_settings
+def compare(
+    methods: Annotated[list[str], METHOD],
+    scenario: Annotated[str, SCENARIO] = "",
+    out: Annotated[Path | None, OUT] = None,
+    json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
+    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+) -> None:
+    """Run several methods on the same clients and batches; print the table, draw compare.png."""
+    from headway.scenario import scenario as made
+
+    _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet)
+
+
+def _compare(methods: list[str], scenario: Any, folder: Path, as_json: bool, quiet: bool) -> None:
+    from headway.cli.progress import Bar
+    from headway.runs.study import compare as compared
+
+    with Bar(_screen(as_json), quiet) as bar, _resumable(folder):
+        study = compared(methods, scenario, out=folder, observer=bar)
+    _report(study, folder, as_json)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="folder of a run or of a comparison")],
+    json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, QUIET] = False,
+) -> None:
+    """Go on with a run or a comparison from its last checkpoint."""
+    from headway.cli.progress import Bar
+    from headway.runs import run as runs
+    from headway.runs import study as studies
+
+    with Bar(_screen(json), quiet) as bar, _resumable(run):
+        if studies.is_study(run):
+            study = studies.resume_study(run, bar)
+        elif (run / "scenario.toml").is_file() and runs.finished(run):
+            bar.tell(f"{run} is finished; nothing is left to do")
+            _finish_run(runs.load_run(run), json)
+            return
+        else:
+            _finish_run(runs.resume(run, observer=bar), json)
+            return
+    _report(study, run, json)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="folder of a run")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="the file to write; RUN/model.safetensors by default")
+    ] = None,
+) -> None:
+    """Write the run's model as a safetensors state dict."""
+    from headway.runs.export import export as exported
+
+    path = exported(run, out or run / "model.safetensors")
+    typer.echo(f"wrote {path}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs or comparisons")],
+    out: Annotated[Path, typer.Option("--out", help="folder for the tables and the picture")] = Path("report"),
+    json: Annotated[bool, JSON] = False,
+) -> None:
+    """Tables and pictures of runs that are there already."""
+    from headway.runs.study import load_study
+
+    study = load_study(runs)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{out} cannot be made: {fault.strerror}") from None
+    _report(study, out, json)
+
+
+@app.command()
+def methods(json: Annotated[bool, JSON] = False) -> None:
+    """List every method with what it costs."""
+    from headway.cli import catalogue
+
+    _print_json(catalogue.listed()) if json else Console().print(catalogue.table())
+
+
+@app.command()
+def show(method: Annotated[str, METHOD]) -> None:
+    """One method: equations, slots, arguments with defaults and ranges, costs, source."""
+    from headway.cli import catalogue
+
+    catalogue.show(method, Console())
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import headway
+
+        typer.echo(f"headway {headway.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+class _resumable:
+    """Says how to go on when a run is interrupted inside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if isinstance(fault, KeyboardInterrupt):
+            raise _Stopped(f"stopped; go on with: headway resume {self.folder}") from None
+
+
+class _Stopped(Exception):
+    """Ctrl-C, with the line to print."""
+
+
+def _print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _finish_run(result: Any, as_json: bool) -> None:
+    if as_json:
+        _print_json({**result.summary, "folder": str(result.folder)})
+        return
+    from headway.measure.summary import over_seeds
+    from headway.report import tables
+
+    Console().print(tables.terminal([over_seeds(result.method, [result.summary])], result.scenario))
+    typer.echo(f"run: {result.folder}")
+
+
+def _report(study: Any, folder: Path, as_json: bool) -> None:
+    from headway.report import figures, tables
+
+    rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
+    picture = figures.compare_picture(study, folder / "compare.png")
+    (folder / "compare.md").write_text(tables.markdown(rows, scenario), encoding="utf-8")
+    (folder / "compare.tex").write_text(tables.latex(rows, scenario), encoding="utf-8")
+    if as_json:
+        _print_json(rows)
+        return
+    Console().print(tables.terminal(rows, scenario))
+    typer.echo(f"picture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
+
+
+def _fail(message: str) -> None:
+    print(f"headway: {' '.join(message.split())}", file=sys.stderr)
+
+
+def main() -> None:
+    """Exit codes: 0 done, 2 the user's mistake (one line), 1 our failure, 130 Ctrl-C."""
+    try:
+        code = app(standalone_mode=False)
+    except (UserError, ClientError) as fault:
+        _fail(str(fault))
+        sys.exit(2 if isinstance(fault, UserError) else 1)
+    except _Stopped as stop:
+        _fail(str(stop))
+        sys.exit(130)
+    except KeyboardInterrupt:
+        _fail("stopped")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as fault:
+        if not hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
+            raise
+        _fail(f"{fault.format_message()} (headway --help)")
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,75 @@
+"""A run in numbers, and several seeds of one method in means and deviations."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from headway.measure.curves import crossing, level_at, top
+
+Numbers = dict[str, Any]
+
+
+def summarise(records: Sequence[Numbers], target: float | None) -> Numbers:
+    """The numbers of one run. What a run did not measure is None; not reaching the target is None too."""
+    last = records[-1] if records else {}
+    round = int(last.get("round", 0))
+    smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
+    return {
+        "rounds": round,
+        "accuracy": level_at(records, "accuracy_smoothed", round),
+        "accuracy_raw": level_at(records, "accuracy", round),
+        "accuracy_top": top(records),
+        "loss": level_at(records, "loss", round),
+        "client_accuracy_std": level_at(records, "client_accuracy_std", round),
+        "client_accuracy_low": level_at(records, "client_accuracy_low", round),
+        "target": target,
+        "rounds_to_target": smooth.round if smooth else None,
+        "rounds_to_target_raw": raw.round if raw else None,
+        "bytes_to_target": smooth.bytes if smooth else None,
+        "bytes_down": last.get("bytes_down_total", 0),
+        "bytes_up": last.get("bytes_up_total", 0),
+        "bytes_per_round": (last.get("bytes_down_total", 0) + last.get("bytes_up_total", 0)) / round if round else 0,
+        "steps": sum(record["steps"] for record in records),
+        "seconds": sum(record["seconds_training"] + record["seconds_evaluation"] for record in records),
+    }
+
+
+_AVERAGED = (
+    "accuracy",
+    "accuracy_raw",
+    "accuracy_top",
+    "loss",
+    "client_accuracy_std",
+    "client_accuracy_low",
+    "bytes_down",
+    "bytes_up",
+    "bytes_per_round",
+    "steps",
+    "seconds",
+)
+_REACHED = ("rounds_to_target", "rounds_to_target_raw", "bytes_to_target")
+
+
+def over_seeds(name: str, summaries: Sequence[Numbers]) -> Numbers:
+    """Mean and deviation (n−1) over the seeds of one method. A target that some seed did not reach has no mean."""
+    combined: Numbers = {"name": name, "seeds": len(summaries), "target": summaries[0]["target"]}
+    combined["rounds"] = max(summary["rounds"] for summary in summaries)
+    for key in _AVERAGED + _REACHED:
+        values = [summary[key] for summary in summaries]
+        known = [value for value in values if value is not None]
+        complete = len(known) == len(values)
+        combined[key] = statistics.fmean(known) if complete else None
+        combined[f"{key}_std"] = statistics.stdev(known) if complete and len(known) > 1 else None
+        if key in _REACHED:
+            combined[f"{key}_each"] = values
+    combined["seeds_reaching_target"] = sum(summary["rounds_to_target"] is not None for summary in summaries)
+    return combined
+
+
+def common_target(methods: Sequence[Sequence[Numbers]]) -> float | None:
+    """The papers' choice where none is given: the (lower) median over methods of the mean final smoothed accuracy."""
+    finals = [[summary["accuracy"] for summary in seeds] for seeds in methods]
+    known = [statistics.fmean(values) for values in finals if all(value is not None for value in values)]
+    return statistics.median_low(known) if known else None

@@ -1,0 +1,84 @@
+"""Accuracy over rounds and over megabytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headway.runs.run import Result
+from headway.runs.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#ee8866")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def _curve(seeds: list[Result], key: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places, shape (evaluations,), and percentages, shape (seeds, evaluations), where every seed was evaluated."""
+    tables = [[record for record in one.records if key in record] for one in seeds]
+    length = min(len(table) for table in tables)
+    places = [
+        record["round"] if axis == "round" else (record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
+        for record in tables[0][:length]
+    ]
+    values = [[record[key] * 100 for record in table[:length]] for table in tables]
+    return np.array(places, dtype=float), np.array(values, dtype=float)
+
+
+def _draw(axes: Axes, study: Study, axis: str) -> None:
+    for number, (name, seeds) in enumerate(study.runs.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        style: dict[str, Any] = {
+            "color": colour,
+            "linestyle": _DASHES[(number // len(_COLOURS)) % len(_DASHES)],
+        }
+        places, smooth = _curve(seeds, "accuracy_smoothed", axis)
+        _, raw = _curve(seeds, "accuracy", axis)
+        axes.plot(places, raw.mean(0), linewidth=0.8, alpha=0.35, **style)
+        axes.plot(places, smooth.mean(0), linewidth=2, label=name, **style)
+        if len(seeds) > 1:
+            spread = smooth.std(0, ddof=1)
+            axes.fill_between(
+                places,
+                smooth.mean(0) - spread,
+                smooth.mean(0) + spread,
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
+
+
+def compare_picture(study: Study, path: Path) -> Path:
+    """Smoothed accuracy (thick), raw accuracy (thin), ± one deviation over seeds, and the target."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"font.size": 11}):
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        left, right = figure.subplots(1, 2, sharey=True)
+        for axes, axis, label in (
+            (left, "round", "communication round"),
+            (right, "bytes", "megabytes sent, down and up"),
+        ):
+            _draw(axes, study, axis)
+            if study.target is not None:
+                axes.axhline(study.target * 100, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+            axes.set_xlabel(label)
+            axes.set_xlim(left=0)
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        left.set_ylabel("test accuracy, %")
+        right.legend(frameon=False, loc="lower right")
+        scenario = next(iter(study.runs.values()))[0].scenario
+        figure.suptitle(
+            f"{scenario.data}, {scenario.partition}, {scenario.clients} clients, {scenario.participation:.0%} a round",
+            fontsize=11,
+        )
+        figure.savefig(path, dpi=130)
+    return path

@@ -1,0 +1,123 @@
+"""The comparison table: for the terminal, in Markdown and in LaTeX, from the same cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+Numbers = dict[str, Any]
+
+
+def _spread(row: Numbers, key: str, scale: float, digits: int) -> str:
+    if row[key] is None:
+        return "–"
+    text = f"{row[key] * scale:.{digits}f}"
+    return text if row[f"{key}_std"] is None else f"{text} ± {row[f'{key}_std'] * scale:.{digits}f}"
+
+
+def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) -> str:
+    """Mean over the seeds, or a lower bound "R+" where some seed ended without reaching the target."""
+    values = row[f"{key}_each"]
+    if row["target"] is None:
+        return "–"
+    if row[key] is not None:
+        return _spread(row, key, scale, digits)
+    if all(value is None for value in values):
+        return f"{limit * scale:.{digits}f}+"
+    least = sum(limit if value is None else value for value in values) / len(values)
+    reached = sum(value is not None for value in values)
+    return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
+
+
+def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
+    """Headings and one list of texts for each method."""
+    target = rows[0]["target"]
+    mark = "target" if target is None else f"{target * 100:.1f} %"
+    several = rows[0]["seeds"] > 1
+    digits = 1 if several else 0
+    head = [
+        "method",
+        "accuracy %",
+        "top %",
+        "client spread",
+        f"rounds to {mark}",
+        f"MB to {mark}",
+        "MB a round",
+        "seconds",
+    ]
+    body = [
+        [
+            row["name"],
+            _spread(row, "accuracy", 100, 2),
+            _spread(row, "accuracy_top", 100, 2),
+            _spread(row, "client_accuracy_std", 100, 2),
+            _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
+            _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
+            f"{row['bytes_per_round'] / 1e6:.2f}",
+            f"{row['seconds']:.1f}",
+        ]
+        for row in rows
+    ]
+    return head, body
+
+
+def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
+    """(row, column) of the highest accuracy and of the fewest rounds to the target."""
+    best = set()
+    for column, key, sign in ((1, "accuracy", -1), (4, "rounds_to_target", 1)):
+        known = [(sign * row[key], number) for number, row in enumerate(rows) if row[key] is not None]
+        if len(rows) > 1 and known:
+            best.add((min(known)[1], column))
+    return best
+
+
+def caption(rows: Sequence[Numbers], scenario: Any) -> str:
+    seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
+    return (
+        f"{scenario.data}, {scenario.partition}, {scenario.clients} clients, {scenario.participation:.0%} a round, "
+        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; accuracy is EMA({scenario.smoothing:g}), ± over seeds"
+    )
+
+
+def terminal(rows: Sequence[Numbers], scenario: Any) -> Table:
+    head, body = cells(rows)
+    best = _best(rows)
+    table = Table(box=box.SIMPLE_HEAD, caption=caption(rows, scenario), caption_justify="left")
+    for number, name in enumerate(head):
+        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
+    for at, line in enumerate(body):
+        table.add_row(*(f"[bold]{text}[/bold]" if (at, column) in best else text for column, text in enumerate(line)))
+    return table
+
+
+def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
+    head, body = cells(rows)
+    best = _best(rows)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" + "---:|" * (len(head) - 1)]
+    for at, line in enumerate(body):
+        texts = (f"**{text}**" if (at, column) in best else text for column, text in enumerate(line))
+        lines.append("| " + " | ".join(texts) + " |")
+    return "\n".join(lines) + f"\n\n{caption(rows, scenario)}\n"
+
+
+def latex(rows: Sequence[Numbers], scenario: Any) -> str:
+    head, body = cells(rows)
+    best = _best(rows)
+    lines = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\hline"]
+    lines += [" & ".join(map(_tex, head)) + r" \\", r"\hline"]
+    for at, line in enumerate(body):
+        texts = (
+            rf"\textbf{{{_tex(text)}}}" if (at, column) in best else _tex(text) for column, text in enumerate(line)
+        )
+        lines.append(" & ".join(texts) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {caption(rows, scenario)}"]) + "\n"
+
+
+_TEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "+": "+"}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(character, character) for character in text)

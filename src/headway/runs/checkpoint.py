@@ -1,0 +1,131 @@
+"""A checkpoint: the server's tensors in safetensors, client rows, and a manifest that makes them count.
+
+The manifest is written last. Until then the one before is in force, with the files it names still there. Nothing in a
+checkpoint depends on the clock, so equal runs have equal bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from headway.engine.round import Model, start
+from headway.engine.simulation import MemoryStore, Progress
+from headway.engine.world import World
+from headway.errors import UserError
+from headway.measure.curves import Smoothed
+from headway.runs.client_rows import ClientRows
+from headway.runs.files import read_json, sync_folder, write_atomically, write_json
+from headway.vectors import moved, named_leaves, refill
+
+FORMAT = 1
+_TOTALS = ("bytes_down", "bytes_up", "steps", "reached")
+
+
+def _tree(model: Model) -> dict[str, Any]:
+    return {"model": model.theta, "buffers": model.buffers, "server": model.server}
+
+
+class Checkpoint:
+    """The checkpoint folder of one run."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder, self.world = folder, world
+        self.manifest = folder / "manifest.json"
+        self.rows = ClientRows(folder / "clients.rows", world.newcomer, world.population)
+        self.committed: int | None = None
+
+    def exists(self) -> bool:
+        return self.manifest.is_file()
+
+    def save(self, progress: Progress, store: MemoryStore, executor: str) -> None:
+        if self.committed is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self.rows.used:
+                self.rows.create()
+        elif progress.round == self.committed:
+            return
+        if self.rows.used and store.touched:
+            self.rows.save(store.states, store.touched, self.committed or 0, progress.round)
+        name = f"server-{progress.round:07d}.safetensors"
+        tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress.model)).items()}
+        content = safetensors.torch.save(tensors)
+        write_atomically(self.folder / name, content)
+        write_json(
+            self.manifest,
+            {
+                "format": FORMAT,
+                "round": progress.round,
+                "server": name,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "executor": executor,
+                "totals": {total: getattr(progress, total) for total in _TOTALS},
+                "smoothed": dataclasses.asdict(progress.smoothed),
+                "clients": self.rows.layout() if self.rows.used else [],
+            },
+        )
+        self.committed = progress.round
+        store.touched.clear()
+        self._remove_others(name)
+
+    def _remove_others(self, name: str) -> None:
+        for file in self.folder.iterdir():
+            if file.name != name and (file.name.startswith("server-") or file.name.endswith(".part")):
+                os.unlink(file)
+        sync_folder(self.folder)
+
+    def load(self) -> tuple[Progress, MemoryStore, str]:
+        """The committed state, its client states, and the executor it was made with."""
+        manifest = read_json(self.manifest)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
+        try:
+            model = self._model(self.folder / manifest["server"], manifest["sha256"])
+            smoothed = Smoothed(**manifest["smoothed"])
+            progress = Progress(int(manifest["round"]), model, smoothed=smoothed, **manifest["totals"])
+            executor = str(manifest["executor"])
+            layout = manifest["clients"]
+        except (KeyError, TypeError) as fault:
+            raise UserError(f"{self.manifest} is damaged: {fault!r}") from None
+        store = MemoryStore()
+        if self.rows.used:
+            if layout != self.rows.layout():
+                raise UserError(f"the client states in {self.folder} are not those of this method and model")
+            store.states = {
+                client: moved(state, self.world.device) for client, state in self.rows.load(progress.round).items()
+            }
+        return progress, store, executor
+
+    def reopen(self) -> tuple[Progress, MemoryStore, str]:
+        """Load to go on from here: what was written after the checkpoint is forgotten."""
+        progress, store, executor = self.load()
+        if self.rows.used:
+            self.rows.forget_after(progress.round)
+        self.committed = progress.round
+        return progress, store, executor
+
+    def _model(self, path: Path, checksum: str) -> Model:
+        try:
+            content = path.read_bytes()
+        except OSError as fault:
+            raise UserError(f"the checkpoint is damaged: {path} cannot be read ({fault.strerror})") from None
+        if hashlib.sha256(content).hexdigest() != checksum:
+            raise UserError(f"the checkpoint is damaged: {path} ({len(content)} bytes) fails its checksum")
+        try:
+            tensors = safetensors.torch.load(content)
+        except SafetensorError as fault:
+            raise UserError(f"the checkpoint is damaged: {path}: {fault}") from None
+        template = _tree(start(self.world))
+        expected = named_leaves(template)
+        if {path: leaf.shape for path, leaf in expected.items()} != {
+            path: leaf.shape for path, leaf in tensors.items()
+        }:
+            raise UserError(f"{path} does not fit this method and model: other tensors or shapes")
+        filled = moved(refill(template, [tensors[name] for name in expected]), self.world.device)
+        return Model(filled["model"], filled["buffers"], filled["server"])

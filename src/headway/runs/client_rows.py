@@ -1,0 +1,132 @@
+"""Client states on disk: one file of fixed rows, two slots for each client, each stamped with its round.
+
+    | N × 2 stamps (round, checksum) | N × 2 rows |
+
+A save writes only the clients touched since the last one, each into the slot that the committed checkpoint does not
+use: the round stamped there is the largest one not after the checkpoint. Until the manifest names the new round, the
+old slots are the checkpoint's, so a kill at any moment loses nothing, and a save does not cost the whole population.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.errors import UserError
+from headway.vectors import leaves_of, named_leaves, nbytes, refill
+
+_STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
+
+
+class ClientRows:
+    """The rows of one run. `newcomer` is a client state that shows their layout."""
+
+    def __init__(self, path: Path, newcomer: dict[str, Any], population: int) -> None:
+        self.path, self.newcomer, self.population = path, newcomer, population
+        self.row_bytes = nbytes(newcomer)
+        self.head_bytes = population * 2 * _STAMP.itemsize
+
+    @property
+    def used(self) -> bool:
+        """Whether clients of this run keep anything."""
+        return self.row_bytes > 0
+
+    @property
+    def size(self) -> int:
+        return self.head_bytes + 2 * self.population * self.row_bytes
+
+    def layout(self) -> list[list[Any]]:
+        """Name, type and shape of each leaf, in the order of a row's bytes."""
+        found = named_leaves(self.newcomer)
+        return [[name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)] for name, leaf in found.items()]
+
+    def _stamps(self, handle: int) -> np.ndarray:
+        raw = os.pread(handle, self.head_bytes, 0)
+        return np.frombuffer(raw, _STAMP).reshape(self.population, 2).copy()
+
+    def _offset(self, client: int, slot: int) -> int:
+        return self.head_bytes + (2 * client + slot) * self.row_bytes
+
+    def create(self) -> None:
+        """An empty file of full length; the holes take no space on the disk."""
+        with self.path.open("wb") as file:
+            file.truncate(self.size)
+            os.fsync(file.fileno())
+
+    def save(self, states: dict[int, dict[str, Any]], touched: Iterable[int], committed: int, round: int) -> None:
+        """Write the touched clients as of `round`, leaving what the checkpoint of round `committed` uses."""
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            stamps = self._stamps(handle)
+            for client in sorted(touched):
+                slot = 1 - _current(stamps[client]["round"], committed)
+                content = _row(states[client])
+                os.pwrite(handle, content, self._offset(client, slot))
+                stamps[client, slot] = (round, zlib.crc32(content), 0)
+            os.fsync(handle)
+            os.pwrite(handle, stamps.tobytes(), 0)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def load(self, round: int) -> dict[int, dict[str, Any]]:
+        """Every client's state as of the checkpoint of `round`."""
+        if not self.path.is_file() or self.path.stat().st_size != self.size:
+            raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            stamps = self._stamps(handle)
+            stamps[stamps["round"] > round] = (0, 0, 0)
+            return {
+                int(client): self._read(handle, int(client), stamps[client])
+                for client in np.flatnonzero(stamps["round"].max(1) > 0)
+            }
+        finally:
+            os.close(handle)
+
+    def forget_after(self, round: int) -> None:
+        """Clear the stamps of what a killed run wrote after the checkpoint of `round`."""
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            stamps = self._stamps(handle)
+            stamps[stamps["round"] > round] = (0, 0, 0)
+            os.pwrite(handle, stamps.tobytes(), 0)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _read(self, handle: int, client: int, stamps: np.ndarray) -> dict[str, Any]:
+        slot = int(np.argmax(stamps["round"]))
+        content = os.pread(handle, self.row_bytes, self._offset(client, slot))
+        if zlib.crc32(content) != int(stamps[slot]["crc"]):
+            raise UserError(
+                f"the checkpoint is damaged: the state of client {client} in {self.path} fails its checksum"
+            )
+        tensors, at = [], 0
+        for leaf in leaves_of(self.newcomer):
+            size = nbytes(leaf)
+            tensors.append(_tensor(content[at : at + size], leaf))
+            at += size
+        return refill(self.newcomer, tensors)  # type: ignore[no-any-return]
+
+
+def _current(rounds: np.ndarray, committed: int) -> int:
+    """The slot that the checkpoint of round `committed` uses; 1 where it uses none, so that 0 is written first."""
+    valid = np.where((rounds > 0) & (rounds <= committed), rounds, 0)
+    return int(np.argmax(valid)) if valid.any() else 1
+
+
+def _row(state: dict[str, Any]) -> bytes:
+    return b"".join(leaf.detach().cpu().contiguous().numpy().tobytes() for leaf in leaves_of(state))
+
+
+def _tensor(content: bytes, like: Tensor) -> Tensor:
+    flat = torch.frombuffer(bytearray(content), dtype=like.dtype) if content else torch.empty(0, dtype=like.dtype)
+    return flat.reshape(like.shape)

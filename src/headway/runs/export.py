@@ -1,0 +1,22 @@
+"""The final model of a run, as any other program can read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors.torch
+
+from headway.errors import UserError
+from headway.runs.files import write_atomically
+from headway.runs.run import load_run
+
+
+def export(run: str | Path, path: str | Path) -> Path:
+    """Write the model's state dict (parameters and buffers, under the module's own names)."""
+    state = load_run(run).model.state_dict()
+    target = Path(path)
+    try:
+        write_atomically(target, safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()}))
+    except OSError as fault:
+        raise UserError(f"{target} cannot be written: {fault.strerror}") from None
+    return target

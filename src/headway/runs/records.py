@@ -1,0 +1,60 @@
+"""rounds.jsonl: one line a round, flushed as it is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from headway.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # no file locks on this system: two writers are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every whole line; a last line that a kill cut short is left out."""
+    if not path.is_file():
+        return []
+    records = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as fault:
+            raise UserError(f"{path}, line {len(records) + 1} is damaged: {fault}") from None
+    return records
+
+
+def cut(path: Path, round: int) -> list[dict[str, Any]]:
+    """Remove what lies after a round, and return what stays. Every earlier round must be there."""
+    kept = [record for record in read(path) if record["round"] <= round]
+    if [record["round"] for record in kept] != list(range(1, round + 1)):
+        raise UserError(f"{path} does not hold rounds 1 to {round}, which the checkpoint was made after")
+    whole = path.read_bytes() if path.is_file() else b""
+    stay = sum(len(line) for line in whole.splitlines(keepends=True)[: len(kept)])
+    with path.open("ab") as file:
+        file.truncate(stay)
+    return kept
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[IO[bytes]]:
+    """The file, open at its end and locked: two processes never write one run."""
+    with path.open("ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another process is writing the run in {path.parent}") from None
+        yield file
+
+
+def append(file: IO[bytes], record: dict[str, Any]) -> None:
+    file.write((json.dumps(record) + "\n").encode())
+    file.flush()

@@ -1,0 +1,282 @@
+"""One run, from its first round to its summary: started, interrupted, resumed, loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import nn
+
+from headway import scenario as scenarios
+from headway.engine import simulation
+from headway.engine.choice import choose
+from headway.engine.simulation import MemoryStore
+from headway.engine.world import World, build
+from headway.errors import ClientError, Diverged, UserError
+from headway.measure.summary import summarise
+from headway.methods.method import Method
+from headway.methods.spelling import method as spelled
+from headway.runs import records
+from headway.runs.checkpoint import Checkpoint
+from headway.runs.files import read_json, write_atomically, write_json
+from headway.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Observer(Protocol):
+    """Somebody who watches a run: a progress bar, a notebook, nobody."""
+
+    def begins(self, world: World, done: int, executor: str) -> None: ...
+    def round(self, record: dict[str, Any]) -> None: ...
+    def tell(self, message: str) -> None: ...
+
+
+class Unwatched:
+    """Nobody watches; what must be said is a Python warning."""
+
+    def begins(self, world: World, done: int, executor: str) -> None:
+        pass
+
+    def round(self, record: dict[str, Any]) -> None:
+        pass
+
+    def tell(self, message: str) -> None:
+        warnings.warn(message, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run as it stands: its records, its numbers and its model."""
+
+    method: str
+    scenario: Scenario
+    records: list[dict[str, Any]] = field(repr=False)
+    model: nn.Module = field(repr=False)
+    executor: str
+    folder: Path | None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        about = {"name": self.method, "seed": self.scenario.seed, "executor": self.executor}
+        return {**about, "buffers": self.scenario.buffers, **summarise(self.records, self.scenario.target)}
+
+    @property
+    def rounds(self) -> pandas.DataFrame:
+        """One row a round."""
+        import pandas
+
+        return pandas.DataFrame(self.records).set_index("round")
+
+    def table(self) -> pandas.DataFrame:
+        """The run's numbers, one to a line."""
+        import pandas
+
+        return pandas.DataFrame({self.method: self.summary})
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after everything was saved."""
+
+
+@contextmanager
+def _asked_to_stop(observer: Observer) -> Iterator[threading.Event]:
+    """Ctrl-C or SIGTERM sets the event, so that a round ends before the run does; a second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        observer.tell("stopping after this round (once more to stop at once)")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _drive(world: World, folder: Path | None, observer: Observer) -> Result:
+    """Run from the checkpoint (or from the start) to the end, saving as it goes."""
+    with _lines(folder) as file:
+        return _driven(world, folder, file, observer)
+
+
+def _driven(world: World, folder: Path | None, file: Any, observer: Observer) -> Result:
+    scenario = world.scenario
+    checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
+    fresh = checkpoint is None or not checkpoint.exists()
+    if fresh or checkpoint is None:
+        progress, store, asked = simulation.begin(world), MemoryStore(), scenario.executor
+    else:
+        progress, store, asked = checkpoint.reopen()
+    past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
+    executor = choose(world, asked, observer.tell)
+    observer.begins(world, progress.round, executor.name)
+
+    def save() -> None:
+        if checkpoint:
+            checkpoint.save(progress, store, executor.name)
+
+    try:
+        with _asked_to_stop(observer) as stop:
+            save()
+            try:
+                for record, progress in simulation.simulate(world, executor, store, progress):  # noqa: B020
+                    past.append(record)
+                    if file:
+                        records.append(file, record)
+                    observer.round(record)
+                    if progress.round % scenario.checkpoint_every == 0:
+                        save()
+                    if stop.is_set():
+                        break
+            except (Diverged, ClientError):
+                save()
+                raise
+            save()
+    finally:
+        executor.close()
+    if stop.is_set() and not simulation.finished(world, progress):
+        raise Interrupted
+    module = world.network.module(progress.model.theta, progress.model.buffers)
+    result = Result(world.method.name, scenario, past, module, executor.name, folder)
+    if folder:
+        write_json(folder / "summary.json", {"finished": True, **result.summary})
+    return result
+
+
+@contextmanager
+def _lines(folder: Path | None) -> Iterator[Any]:
+    if folder is None:
+        yield None
+    else:
+        with records.appending(folder / "rounds.jsonl") as file:
+            yield file
+
+
+def simulate(
+    method: str | Method,
+    scenario: str | Path | Scenario = "",
+    *,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Result:
+    """Run one method on one scenario, with one seed.
+
+    >>> simulate("fedacg", rounds=30).rounds["accuracy"]
+    >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
+
+    `out` is a folder that keeps the run, so that `resume` and `load_run` find it.
+    """
+    chosen = scenarios.scenario(scenario, **settings)
+    if chosen.seeds != 1:
+        raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
+    built = spelled(method)
+    chosen = chosen.changed(method=built.name)
+    world = build(chosen, built, model=model, clients=clients, test=test)
+    folder = claim(Path(out), world.scenario) if out is not None else None
+    return _drive(world, folder, observer or Unwatched())
+
+
+def claim(folder: Path, scenario: Scenario) -> Path:
+    """Make a run folder, or say that it is taken."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        used = (folder / "scenario.toml").is_file()
+        advice = f"headway resume {folder} goes on with it" if used else "it holds other files"
+        raise UserError(f"{folder} is already used ({advice}); give another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    write_atomically(folder / "scenario.toml", scenario.as_toml().encode())
+    return folder
+
+
+def _opened(folder: Path) -> Scenario:
+    if not (folder / "scenario.toml").is_file():
+        raise UserError(f"{folder} is no run folder: it has no scenario.toml")
+    return scenarios.scenario(folder)
+
+
+def _world(
+    folder: Path, method: Method | None, model: nn.Module | None, clients: Sequence[Any] | None, test: Any
+) -> World:
+    scenario = _opened(folder)
+    if scenario.model == "own" and model is None:
+        raise UserError(f"{folder} was run with a model of its own; give it again: headway.resume(…, model=…)")
+    if scenario.data == "own" and clients is None:
+        raise UserError(f"{folder} was run with data of its own; give it again: headway.resume(…, clients=…, test=…)")
+    if method is None:
+        if scenario.method in (None, "composed"):
+            raise UserError(f"{folder} was run with a composed method; give it again: headway.resume(…, method=…)")
+        method = spelled(str(scenario.method))
+    return build(scenario, method, model=model, clients=clients, test=test)
+
+
+def finished(folder: Path) -> bool:
+    path = folder / "summary.json"
+    return path.is_file() and bool(read_json(path).get("finished"))
+
+
+def resume(
+    run: str | Path,
+    *,
+    method: Method | None = None,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone."""
+    folder = Path(run)
+    world = _world(folder, method, model, clients, test)
+    if finished(folder):
+        return _loaded(world, folder)
+    return _drive(world, folder, observer or Unwatched())
+
+
+def load_run(
+    run: str | Path,
+    *,
+    method: Method | None = None,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+) -> Result:
+    """A run as its folder has it: its model is that of the last checkpoint."""
+    folder = Path(run)
+    return _loaded(_world(folder, method, model, clients, test), folder)
+
+
+def _loaded(world: World, folder: Path) -> Result:
+    checkpoint = Checkpoint(folder / "checkpoint", world)
+    if not checkpoint.exists():
+        raise UserError(f"{folder} has no checkpoint yet")
+    progress, _, executor = checkpoint.load()
+    past = [record for record in records.read(folder / "rounds.jsonl") if record["round"] <= progress.round]
+    module = world.network.module(progress.model.theta, progress.model.buffers)
+    return Result(world.method.name, world.scenario, past, module, executor, folder)
+
+
+def seeded(scenario: Scenario) -> list[Scenario]:
+    """The scenario for each of its seeds."""
+    return [dataclasses.replace(scenario, seed=scenario.seed + number, seeds=1) for number in range(scenario.seeds)]

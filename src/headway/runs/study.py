@@ -1,0 +1,110 @@
+"""Several methods, several seeds, one scenario: a folder of runs that can be resumed as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway import scenario as scenarios
+from headway.errors import UserError
+from headway.measure.summary import common_target, over_seeds, summarise
+from headway.methods.spelling import method as spelled
+from headway.runs import run
+from headway.runs.files import read_json, write_json
+from headway.runs.run import Observer, Result
+from headway.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Study:
+    """The runs of each method, one for each seed."""
+
+    runs: dict[str, list[Result]]
+    folder: Path | None
+
+    @property
+    def target(self) -> float | None:
+        """The scenario's target, or the papers' choice: the median of the methods' final accuracies."""
+        given = next(iter(self.runs.values()))[0].scenario.target
+        return (
+            given
+            if given is not None
+            else common_target([[one.summary for one in seeds] for seeds in self.runs.values()])
+        )
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One entry for each method: means and deviations over its seeds."""
+        target = self.target
+        return [
+            over_seeds(name, [summarise(one.records, target) for one in seeds]) for name, seeds in self.runs.items()
+        ]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name)
+
+
+def is_study(folder: Path) -> bool:
+    return (folder / "study.json").is_file()
+
+
+def compare(
+    methods: Sequence[str],
+    scenario: str | Path | Scenario = "",
+    *,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Study:
+    """Run each method with each seed of the scenario.
+
+    >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
+    """
+    chosen = dataclasses.replace(scenarios.scenario(scenario, **settings), method=None)
+    names = [spelled(name).name for name in methods]
+    if not names:
+        raise UserError("there is no method to compare")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"'{twice}' is given twice")
+    folder = None
+    if out is not None:
+        folder = run.claim(Path(out), chosen)
+        write_json(folder / "study.json", {"methods": names})
+    return _run_all(names, chosen, folder, observer)
+
+
+def resume_study(folder: Path, observer: Observer | None = None) -> Study:
+    """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
+    names = read_json(folder / "study.json")["methods"]
+    return _run_all(names, scenarios.scenario(folder), folder, observer)
+
+
+def _run_all(names: list[str], scenario: Scenario, folder: Path | None, observer: Observer | None) -> Study:
+    runs: dict[str, list[Result]] = {}
+    for name in names:
+        runs[name] = []
+        for one in run.seeded(scenario):
+            place = folder / _slug(name) / f"seed-{one.seed}" if folder else None
+            if place and (place / "scenario.toml").is_file():
+                runs[name].append(run.resume(place, observer=observer))
+            else:
+                runs[name].append(run.simulate(name, one, out=place, observer=observer))
+    return Study(runs, folder)
+
+
+def load_study(folders: Sequence[Path]) -> Study:
+    """Finished or unfinished runs from their folders; a study's folder stands for all its runs."""
+    runs: dict[str, list[Result]] = {}
+    for folder in folders:
+        places = sorted(path.parent for path in folder.glob("*/seed-*/scenario.toml")) if is_study(folder) else [folder]
+        for place in places:
+            result = run.load_run(place)
+            runs.setdefault(result.method, []).append(result)
+    if not runs:
+        raise UserError("there is no run to report")
+    return Study(runs, folders[0] if len(folders) == 1 and is_study(folders[0]) else None)
