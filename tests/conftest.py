@@ -22,7 +22,9 @@ from headway.scenario import Scenario
 SIZES = (3, 17, 8, 24, 5, 11)
 
 
-def unequal_clients(sizes: tuple[int, ...] = SIZES, features: int = 6, classes: int = 3, seed: int = 0) -> dict[str, Any]:
+def unequal_clients(
+    sizes: tuple[int, ...] = SIZES, features: int = 6, classes: int = 3, seed: int = 0
+) -> dict[str, Any]:
     """Clients of unequal size with their own class mixes, and a test set: keyword arguments of `build`."""
     draw = np.random.default_rng(seed)
     centres = draw.normal(size=(classes, features))
@@ -69,13 +71,15 @@ EXECUTORS = {
 }
 
 
-def played(chosen: World, executor: str = "serial", store: MemoryStore | None = None) -> tuple[list[dict[str, Any]], Any]:
+def played(
+    chosen: World, executor: str = "serial", store: MemoryStore | None = None
+) -> tuple[list[dict[str, Any]], Any]:
     """Every record of a run in memory, and where it ended."""
     hand = EXECUTORS[executor](chosen.rules)
     progress = begin(chosen)
     records = []
     try:
-        for record, progress in simulate(chosen, hand, store or MemoryStore(), progress):  # noqa: B020
+        for record, progress in simulate(chosen, hand, store or MemoryStore(), progress):  # noqa: B007, B020
             records.append(record)
     finally:
         hand.close()

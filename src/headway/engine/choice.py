@@ -67,7 +67,8 @@ def choose(world: World, asked: str, tell: Callable[[str], None]) -> Executor:
                 executor = _made(name, world)
                 seconds = _seconds(executor, assignment)
             except CannotExecute as reason:
-                tell(f"the {name} executor cannot take this model or method ({reason})")
+                instead = "" if asked == "auto" else "; clients are trained one by one instead"
+                tell(f"the {name} executor cannot take this model or method ({reason}){instead}")
                 continue
             if fastest is None or seconds < fastest[0]:
                 if fastest is not None:
@@ -75,7 +76,4 @@ def choose(world: World, asked: str, tell: Callable[[str], None]) -> Executor:
                 fastest = seconds, executor
             else:
                 executor.close()
-        if fastest is None:
-            tell("running client by client instead")
-            return Serial(world.rules)
-        return fastest[1]
+        return Serial(world.rules) if fastest is None else fastest[1]

@@ -1,0 +1,111 @@
+"""What holds for every entry of the catalogue: a new method is tested the day it is listed."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import played, world
+from headway.engine.round import start
+from headway.engine.simulation import MemoryStore
+from headway.errors import UserError
+from headway.methods.arguments import ranges
+from headway.methods.catalogue import METHODS, MODIFIERS
+from headway.methods.cost import cost
+from headway.methods.spelling import defaults, method
+from headway.vectors import copied, leaves_of
+
+NAMES = list(METHODS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns(name: str) -> None:
+    """With its shipped defaults it gets well above chance on an easy problem, and reaches 0.9 of FedAvg's accuracy."""
+    settings = {"rounds": 12, "network": "group_norm", "rate": 0.1}
+    mine = played(world(name, **settings))[0][-1]["accuracy"]
+    plain = played(world("fedavg", **settings))[0][-1]["accuracy"]
+    assert mine > 0.6
+    assert mine >= 0.9 * plain
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(name: str) -> None:
+    first, again, other = (played(world(name, seed=seed))[1].model.theta.flat() for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_changes_none_of_its_inputs(name: str) -> None:
+    """The model and server state that went into a round are untouched after it."""
+    chosen = world(name)
+    before = start(chosen)
+    saved = copied({"theta": before.theta, "server": before.server})
+    played(chosen)
+    kept = zip(leaves_of(saved), leaves_of({"theta": before.theta, "server": before.server}), strict=True)
+    assert all(torch.equal(one, two) for one, two in kept)
+    assert torch.equal(chosen.network.parameters.flat(), before.theta.flat())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
+    """The traffic of `headway methods` is the traffic of a real run, where there are no buffers."""
+    records, progress = played(world(name))
+    price, size = cost(method(name)), 8 * len(progress.model.theta)
+    for record in records:
+        assert record["bytes_down"] == price.down * size * len(record["clients"])
+        assert record["bytes_up"] == price.up * size * len(record["clients"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_client_state_is_kept_for_exactly_those_who_took_part(name: str) -> None:
+    store = MemoryStore()
+    records, _ = played(world(name), store=store)
+    seen = {client for record in records for client in record["clients"]}
+    assert set(store.states) == (seen if cost(method(name)).client_state else set())
+
+
+@pytest.mark.parametrize("name", [*METHODS, *MODIFIERS])
+def test_its_docstring_says_equation_and_its_arguments_have_ranges(name: str) -> None:
+    entry = {**METHODS, **MODIFIERS}[name]
+    text = inspect.getdoc(entry.build) or ""
+    assert "θ" in text or "β" in text
+    assert set(ranges(entry.build)) == {
+        argument for argument, value in defaults(entry).items() if isinstance(value, float)
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_outside_its_range_is_refused(name: str) -> None:
+    for argument, allowed in ranges(METHODS[name].build).items():
+        for value in (allowed.low - 1, allowed.high + 1):
+            if value in (float("inf"), float("-inf")):
+                continue
+            with pytest.raises(UserError, match=argument):
+                method(f"{name}:{argument}={value}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_returning_client_and_a_newcomer_both_work(name: str) -> None:
+    """Over rounds in which some clients return and others are new, losses stay finite numbers."""
+    records, _ = played(world(name, rounds=8))
+    counts: dict[int, int] = {}
+    for record in records:
+        assert record["train_loss"] == pytest.approx(record["train_loss"])
+        for client in record["clients"]:
+            counts[client] = counts.get(client, 0) + 1
+    assert max(counts.values()) > 1
+
+
+def test_the_catalogue_is_one_page_of_slots() -> None:
+    """No entry computes anything: each builds one Method."""
+    import headway.methods.catalogue as page
+
+    assert len(inspect.getsource(page).splitlines()) < 200
+    for entry in (*METHODS.values(), *MODIFIERS.values()):
+        lines: list[Any] = inspect.getsource(entry.build).split('"""')[-1].split()
+        assert lines[0] == "return"
+        assert lines[1].startswith("Method(")

@@ -1,0 +1,165 @@
+"""Every executor gives serial's numbers, whatever the method, the network and the sizes of the clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import headway as hw
+from conftest import NETWORKS, played, world
+from demanding import DEMANDING
+from headway.engine.simulation import MemoryStore
+from headway.methods.catalogue import METHODS
+from headway.vectors import leaves_of
+
+EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
+
+
+def distance(left: Any, right: Any) -> float:
+    """The largest difference between two trees of tensors."""
+    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
+    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
+
+
+def state_of(progress: Any) -> dict[str, Any]:
+    return {"theta": progress.model.theta, "buffers": progress.model.buffers, "server": progress.model.server}
+
+
+@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("name", list(EVERY))
+def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
+    """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""
+    chosen = world(EVERY[name], network)
+    mine, theirs = MemoryStore(), MemoryStore()
+    reference, end = played(chosen, "serial", mine)
+    records, other = played(chosen, executor, theirs)
+    assert distance(state_of(end), state_of(other)) < 1e-10
+    assert mine.states.keys() == theirs.states.keys()
+    assert all(distance(mine.states[client], theirs.states[client]) < 1e-10 for client in mine.states)
+    for one, two in zip(reference, records, strict=True):
+        assert one["train_loss"] == pytest.approx(two["train_loss"], abs=1e-10)
+        assert [one[key] for key in ("clients", "bytes_up", "bytes_down", "steps")] == [
+            two[key] for key in ("clients", "bytes_up", "bytes_down", "steps")
+        ]
+
+
+@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("name", list(EVERY))
+def test_float32_agrees_for_one_round(name: str, network: str, executor: str) -> None:
+    """Within rtol 1e-4 of the model's size after one round from a common start."""
+    chosen = world(EVERY[name], network, rounds=1, precision="fp32")
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, executor)
+    size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
+    assert distance(end.model.theta, other.model.theta) < 1e-4 * size
+
+
+SETTINGS = {
+    "steps, not epochs": {"steps": 7},
+    "one stream across rounds": {"batches": "continued", "steps": 5},
+    "uniform weights": {"weights": "uniform"},
+    "decay in the round": {"rate_decay_epoch": 0.5, "rate_decay": 0.9},
+    "no clipping, no weight decay": {"clip": 0.0, "weight_decay": 0.0},
+    "tight clipping": {"clip": 0.05},
+    "everybody": {"participation": 1.0},
+}
+
+
+@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("settings", list(SETTINGS))
+def test_every_way_of_local_training_agrees(settings: str, executor: str) -> None:
+    chosen = world("fedacg", "batch_norm_dropout", **SETTINGS[settings])
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, executor)
+    assert distance(state_of(end), state_of(other)) < 1e-10
+
+
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+def test_local_statistics_stay_with_their_client(executor: str) -> None:
+    """Under keep-local the server's buffers never change, and each client has its own."""
+    chosen = world("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
+    store = MemoryStore()
+    _, end = played(chosen, executor, store)
+    assert distance(end.model.buffers, chosen.network.buffers) == 0
+    first, second = (store.states[client]["buffers"] for client in list(store.states)[:2])
+    assert distance(first, second) > 0
+
+
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+def test_no_sample_is_dropped(executor: str) -> None:
+    """One epoch over a client of n samples moves a linear model by the gradient of all n of them."""
+    x = torch.eye(5, dtype=torch.float64)
+    clients = [(x[:size], torch.zeros(size, dtype=torch.int64)) for size in (1, 3, 5)]
+    model = nn.Linear(5, 2, bias=False)
+    result = hw.simulate(
+        "fedavg",
+        model=model,
+        clients=clients,
+        test=(x, torch.zeros(5, dtype=torch.int64)),
+        rounds=1,
+        participation=1.0,
+        epochs=1,
+        batch_size=2,
+        clip=0.0,
+        weight_decay=0.0,
+        precision="fp64",
+        executor=executor,
+        weights="uniform",
+    )
+    moved = (result.model.weight.detach() - model.weight.detach().double()).abs().sum(0)
+    assert (moved > 0).all()
+
+
+class Refusing(nn.Module):
+    """A model that vmap cannot take: it looks at a number in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * (2.0 if x.sum().item() > 0 else 1.0)
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(nn.functional.dropout(x, 0.3, self.training))
+
+
+@pytest.mark.parametrize("model", [Refusing(), FunctionalDropout()], ids=["item", "functional dropout"])
+@pytest.mark.parametrize("executor", ["batched", "auto"])
+def test_a_model_that_cannot_be_batched_is_told_why_and_runs(model: nn.Module, executor: str) -> None:
+    """The numbers are serial's, also for a model that draws from torch's own generator."""
+    from conftest import SMALL, unequal_clients
+
+    with pytest.warns(UserWarning, match="batched executor cannot take this model"):
+        other = hw.simulate("fedavg", SMALL, model=model, executor=executor, **unequal_clients())
+    alone = hw.simulate("fedavg", SMALL, model=model, executor="serial", **unequal_clients())
+    assert other.executor in ("serial", "pool")
+    assert [record["train_loss"] for record in other.records] == [record["train_loss"] for record in alone.records]
+
+
+class Failing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise KeyError("not today")
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("executor", ["serial", "pool"])
+def test_a_failing_client_says_where(executor: str) -> None:
+    from conftest import SMALL, unequal_clients
+
+    with pytest.raises(hw.errors.ClientError, match=r"round 1, client \d+, step 0: KeyError: 'not today'"):
+        hw.simulate("fedavg", SMALL, model=Failing(), executor=executor, **unequal_clients())
