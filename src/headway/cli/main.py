@@ -211,10 +211,18 @@ def _finish_run(result: Any, as_json: bool) -> None:
         _print_json({**result.summary, "folder": str(result.folder)})
         return
     from headway.measure.summary import over_seeds
+
+    _print_table([over_seeds(result.method, [result.summary])], result.scenario)
+    typer.echo(f"run: {result.folder}")
+
+
+def _print_table(rows: list[dict[str, Any]], scenario: Any) -> None:
     from headway.report import tables
 
-    Console().print(tables.terminal([over_seeds(result.method, [result.summary])], result.scenario))
-    typer.echo(f"run: {result.folder}")
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 140)  # a file or a pipe has no edge
+    console.print(tables.terminal(rows, scenario, console.width))
 
 
 def _report(study: Any, folder: Path, as_json: bool) -> None:
@@ -227,7 +235,7 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     if as_json:
         _print_json(rows)
         return
-    Console().print(tables.terminal(rows, scenario))
+    _print_table(rows, scenario)
     typer.echo(f"picture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
 
 

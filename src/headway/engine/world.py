@@ -38,8 +38,6 @@ class World:
     network: Network
     rules: Rules
     device: torch.device
-    owned: bool
-    """Whether model and data come from the scenario alone (so a run folder can be resumed from itself)."""
 
     @property
     def population(self) -> int:
@@ -161,4 +159,4 @@ def build(
         clip=scenario.clip,
         weight_decay=scenario.weight_decay,
     )
-    return World(scenario, method, federation, network, rules, device, model is None and clients is None)
+    return World(scenario, method, federation, network, rules, device)

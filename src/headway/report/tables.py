@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 Numbers = dict[str, Any]
 
@@ -32,42 +33,33 @@ def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) 
     return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
 
 
-def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
-    """Headings and one list of texts for each method."""
+def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
+    """Headings, most important first, and how each cell is written."""
     target = rows[0]["target"]
     mark = "target" if target is None else f"{target * 100:.1f} %"
-    several = rows[0]["seeds"] > 1
-    digits = 1 if several else 0
-    head = [
-        "method",
-        "accuracy %",
-        "top %",
-        "client spread",
-        f"rounds to {mark}",
-        f"MB to {mark}",
-        "MB a round",
-        "seconds",
-    ]
-    body = [
-        [
-            row["name"],
-            _spread(row, "accuracy", 100, 2),
-            _spread(row, "accuracy_top", 100, 2),
-            _spread(row, "client_accuracy_std", 100, 2),
-            _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
-            _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
-            f"{row['bytes_per_round'] / 1e6:.2f}",
-            f"{row['seconds']:.1f}",
-        ]
-        for row in rows
-    ]
-    return head, body
+    digits = 1 if rows[0]["seeds"] > 1 else 0
+    return {
+        "method": lambda row: str(row["name"]),
+        "accuracy %": lambda row: _spread(row, "accuracy", 100, 2),
+        f"rounds to {mark}": lambda row: _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
+        f"MB to {mark}": lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
+        "MB a round": lambda row: f"{row['bytes_per_round'] / 1e6:.2f}",
+        "top %": lambda row: _spread(row, "accuracy_top", 100, 2),
+        "client spread": lambda row: _spread(row, "client_accuracy_std", 100, 2),
+        "seconds": lambda row: f"{row['seconds']:.1f}",
+    }
+
+
+def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
+    """Headings and one list of texts for each method."""
+    columns = _columns(rows)
+    return list(columns), [[write(row) for write in columns.values()] for row in rows]
 
 
 def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
     """(row, column) of the highest accuracy and of the fewest rounds to the target."""
     best = set()
-    for column, key, sign in ((1, "accuracy", -1), (4, "rounds_to_target", 1)):
+    for column, key, sign in ((1, "accuracy", -1), (2, "rounds_to_target", 1)):
         known = [(sign * row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if len(rows) > 1 and known:
             best.add((min(known)[1], column))
@@ -82,14 +74,18 @@ def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     )
 
 
-def terminal(rows: Sequence[Numbers], scenario: Any) -> Table:
+def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
+    """The table for a screen of `width` columns; where they do not fit, the last ones are left out."""
     head, body = cells(rows)
     best = _best(rows)
     table = Table(box=box.SIMPLE_HEAD, caption=caption(rows, scenario), caption_justify="left")
-    for number, name in enumerate(head):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
+    widths = [max(len(line[column]) for line in [head, *body]) + 3 for column in range(len(head))]
+    shown = [column for column in range(len(head)) if sum(widths[: column + 1]) < width or column < 3]
+    for column in shown:
+        table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=True)
     for at, line in enumerate(body):
-        table.add_row(*(f"[bold]{text}[/bold]" if (at, column) in best else text for column, text in enumerate(line)))
+        texts = (Text(line[column], style="bold" if (at, column) in best else "") for column in shown)
+        table.add_row(*texts)
     return table
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
-from headway import scenario as scenarios
 from headway.engine import simulation
 from headway.engine.choice import choose
 from headway.engine.simulation import MemoryStore
@@ -28,6 +27,7 @@ from headway.runs import records
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json, write_atomically, write_json
 from headway.scenario import Scenario
+from headway.scenario import scenario as scenario_of
 
 if TYPE_CHECKING:
     import pandas
@@ -187,7 +187,7 @@ def simulate(
 
     `out` is a folder that keeps the run, so that `resume` and `load_run` find it.
     """
-    chosen = scenarios.scenario(scenario, **settings)
+    chosen = scenario_of(scenario, **settings)
     if chosen.seeds != 1:
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = spelled(method)
@@ -214,7 +214,7 @@ def claim(folder: Path, scenario: Scenario) -> Path:
 def _opened(folder: Path) -> Scenario:
     if not (folder / "scenario.toml").is_file():
         raise UserError(f"{folder} is no run folder: it has no scenario.toml")
-    return scenarios.scenario(folder)
+    return scenario_of(folder)
 
 
 def _world(

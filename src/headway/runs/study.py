@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway import scenario as scenarios
 from headway.errors import UserError
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.spelling import method as spelled
@@ -17,6 +16,7 @@ from headway.runs import run
 from headway.runs.files import read_json, write_json
 from headway.runs.run import Observer, Result
 from headway.scenario import Scenario
+from headway.scenario import scenario as scenario_of
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Study:
         ]
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name)
+def _place(folder: Path, name: str, seed: int) -> Path:
+    """The folder of one run of a study."""
+    return folder / re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name) / f"seed-{seed}"
 
 
 def is_study(folder: Path) -> bool:
@@ -64,7 +65,7 @@ def compare(
 
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     """
-    chosen = dataclasses.replace(scenarios.scenario(scenario, **settings), method=None)
+    chosen = dataclasses.replace(scenario_of(scenario, **settings), method=None)
     names = [spelled(name).name for name in methods]
     if not names:
         raise UserError("there is no method to compare")
@@ -81,7 +82,7 @@ def compare(
 def resume_study(folder: Path, observer: Observer | None = None) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     names = read_json(folder / "study.json")["methods"]
-    return _run_all(names, scenarios.scenario(folder), folder, observer)
+    return _run_all(names, scenario_of(folder), folder, observer)
 
 
 def _run_all(names: list[str], scenario: Scenario, folder: Path | None, observer: Observer | None) -> Study:
@@ -89,7 +90,7 @@ def _run_all(names: list[str], scenario: Scenario, folder: Path | None, observer
     for name in names:
         runs[name] = []
         for one in run.seeded(scenario):
-            place = folder / _slug(name) / f"seed-{one.seed}" if folder else None
+            place = _place(folder, name, one.seed) if folder else None
             if place and (place / "scenario.toml").is_file():
                 runs[name].append(run.resume(place, observer=observer))
             else:
@@ -97,14 +98,23 @@ def _run_all(names: list[str], scenario: Scenario, folder: Path | None, observer
     return Study(runs, folder)
 
 
+def _places(folder: Path) -> list[Path]:
+    """The runs of a study that have begun, in the order they were asked for; any other folder is a run itself."""
+    if not is_study(folder):
+        return [folder]
+    names, seeds = read_json(folder / "study.json")["methods"], run.seeded(scenario_of(folder))
+    every = [_place(folder, name, one.seed) for name in names for one in seeds]
+    return [place for place in every if (place / "scenario.toml").is_file()]
+
+
 def load_study(folders: Sequence[Path]) -> Study:
     """Finished or unfinished runs from their folders; a study's folder stands for all its runs."""
     runs: dict[str, list[Result]] = {}
-    for folder in folders:
-        places = sorted(path.parent for path in folder.glob("*/seed-*/scenario.toml")) if is_study(folder) else [folder]
-        for place in places:
-            result = run.load_run(place)
-            runs.setdefault(result.method, []).append(result)
+    for place in [place for folder in folders for place in _places(folder)]:
+        result = run.load_run(place)
+        if not result.records:
+            raise UserError(f"{place} has no finished round yet")
+        runs.setdefault(result.method, []).append(result)
     if not runs:
         raise UserError("there is no run to report")
-    return Study(runs, folders[0] if len(folders) == 1 and is_study(folders[0]) else None)
+    return Study(runs, None)
