@@ -12,6 +12,7 @@ import headway as hw
 from conftest import NETWORKS, played, world
 from demanding import DEMANDING
 from headway.engine.simulation import MemoryStore
+from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.vectors import leaves_of
 
@@ -161,5 +162,5 @@ class Failing(nn.Module):
 def test_a_failing_client_says_where(executor: str) -> None:
     from conftest import SMALL, unequal_clients
 
-    with pytest.raises(hw.errors.ClientError, match=r"round 1, client \d+, step 0: KeyError: 'not today'"):
+    with pytest.raises(ClientError, match=r"round 1, client \d+, step 0: KeyError: 'not today'"):
         hw.simulate("fedavg", SMALL, model=Failing(), executor=executor, **unequal_clients())

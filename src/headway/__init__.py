@@ -10,17 +10,22 @@ hw.compare(["fedavg", "fedacg"], seeds=3).summary()
 
 from __future__ import annotations
 
-from headway.methods.broadcast import lookahead, vector
-from headway.methods.local import sgd
-from headway.methods.method import Method
-from headway.methods.objective import proximal, task
-from headway.methods.server import average, interpolation, momentum
-from headway.methods.spelling import method
-from headway.methods.wire import Wire, plain
-from headway.runs.run import Result, load_run, resume, simulate
-from headway.runs.study import Study, compare
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from headway.scenario import Scenario, scenario
-from headway.vectors import Vector
+
+if TYPE_CHECKING:
+    from headway.methods.broadcast import lookahead, vector
+    from headway.methods.local import sgd
+    from headway.methods.method import Method
+    from headway.methods.objective import proximal, task
+    from headway.methods.server import average, interpolation, momentum
+    from headway.methods.spelling import method
+    from headway.methods.wire import Wire, plain
+    from headway.runs.run import Result, load_run, resume, simulate
+    from headway.runs.study import Study, compare
+    from headway.vectors import Vector
 
 __version__ = "0.1.0"
 
@@ -47,3 +52,28 @@ __all__ = [
     "task",
     "vector",
 ]
+
+_HOMES = {
+    "headway.methods.broadcast": ("lookahead", "vector"),
+    "headway.methods.local": ("sgd",),
+    "headway.methods.method": ("Method",),
+    "headway.methods.objective": ("proximal", "task"),
+    "headway.methods.server": ("average", "interpolation", "momentum"),
+    "headway.methods.spelling": ("method",),
+    "headway.methods.wire": ("Wire", "plain"),
+    "headway.runs.run": ("Result", "load_run", "resume", "simulate"),
+    "headway.runs.study": ("Study", "compare"),
+    "headway.vectors": ("Vector",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need torch are imported when first used, so `headway --help` answers at once."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'headway' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

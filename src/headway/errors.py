@@ -26,5 +26,6 @@ class Diverged(UserError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known word closest to `word`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    swapped = [other for other in close if sorted(other) == sorted(word)]  # letters in another order come first
+    return f"; did you mean '{(swapped or close)[0]}'?" if close else ""

@@ -73,5 +73,9 @@ def isolated(words: tuple[int, int], device: torch.device) -> Iterator[None]:
     """torch's own generators as a function of a key inside, untouched outside: for models that draw by themselves."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(words[0] << 31 ^ words[1])
+        seed = words[0] << 31 ^ words[1]
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device, restored or not
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import operator
+import os
 import re
 import tomllib
 import types
@@ -60,7 +62,7 @@ class Scenario:
     weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0)
     clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0)
 
-    target: float | None = _setting("watching", None, "accuracy to reach", above=0.0, most=1.0)
+    target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
@@ -88,7 +90,7 @@ class Scenario:
         """|S_t| = max(⌊participation · N⌋, 1)."""
         return max(math.floor(self.participation * self.clients + 1e-9), 1)
 
-    def changed(self, **settings: Any) -> Scenario:
+    def changed(self, /, **settings: Any) -> Scenario:
         """This scenario with other values; an unknown name is refused."""
         for name in settings:
             _known(name)
@@ -122,8 +124,7 @@ def _as_toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
@@ -151,8 +152,11 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     kind, optional = field_type(setting.name)
     if value is None and optional:
         return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UserError(f"{setting.name} is {value!r}; it must be of type {kind.__name__}")
     limits = setting.metadata
@@ -172,6 +176,9 @@ def from_toml(text: str, origin: str) -> Scenario:
         settings = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
         raise UserError(f"{origin} is not valid TOML: {fault}") from None
+    table = next((name for name, value in settings.items() if isinstance(value, dict)), None)
+    if table is not None:
+        raise UserError(f"{origin}: settings are plain keys, without tables such as [{table}]")
     try:
         return Scenario().changed(**settings)
     except UserError as fault:
@@ -179,7 +186,7 @@ def from_toml(text: str, origin: str) -> Scenario:
 
 
 _NAME = re.compile(
-    r"(?P<data>[\w-]+)/(?P<split>iid|dir(?P<alpha>[\d.]+))/(?P<clients>\d+)x(?P<taking>[\d.]+)(?P<percent>%?)"
+    r"(?P<data>[\w-]+)/(?P<split>iid|dir(?P<alpha>\d+(\.\d+)?))/(?P<clients>\d+)x(?P<taking>\d+(\.\d+)?)(?P<percent>%?)"
 )
 
 
@@ -191,6 +198,8 @@ def from_name(name: str) -> Scenario:
             f"there is no scenario file '{name}', and it is no name such as fashion/dir0.3/60x10% or fashion/iid/60x6"
         )
     clients, taking = int(found["clients"]), float(found["taking"])
+    if not found["percent"] and taking > clients:
+        raise UserError(f"'{name}': {taking:g} of {clients} clients cannot take part")
     return Scenario(
         data=found["data"],
         partition=f"dirichlet:{found['alpha']}" if found["alpha"] else "iid",
@@ -206,10 +215,14 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
     if not str(source):
         return Scenario().changed(**settings)
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "scenario.toml"
-    if path.is_file():
-        return from_toml(path.read_text(encoding="utf-8"), str(path)).changed(**settings)
+    if os.path.isfile(path):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as fault:
+            raise UserError(f"{path} cannot be read: {fault}") from None
+        return from_toml(text, str(path)).changed(**settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")
     return from_name(str(source)).changed(**settings)

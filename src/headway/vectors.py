@@ -32,15 +32,16 @@ class Vector:
     def map(self, function: Callable[[Tensor], Tensor]) -> Vector:
         return Vector({name: function(leaf) for name, leaf in self.leaves.items()})
 
-    def _with(self, other: Vector, function: Callable[[Tensor, Tensor], Tensor]) -> Vector:
+    def zip(self, other: Vector, function: Callable[[Tensor, Tensor], Tensor]) -> Vector:
+        """`function` on each pair of leaves."""
         assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
         return Vector({name: function(leaf, other.leaves[name]) for name, leaf in self.leaves.items()})
 
     def __add__(self, other: Vector) -> Vector:
-        return self._with(other, torch.add)
+        return self.zip(other, torch.add)
 
     def __sub__(self, other: Vector) -> Vector:
-        return self._with(other, torch.sub)
+        return self.zip(other, torch.sub)
 
     def __mul__(self, factor: Scalar) -> Vector:
         return self.map(lambda leaf: leaf * factor)
@@ -55,6 +56,7 @@ class Vector:
 
     def dot(self, other: Vector) -> Tensor:
         """⟨self, other⟩ over all leaves."""
+        assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
         products = [(leaf * other.leaves[name]).sum() for name, leaf in self.leaves.items()]
         return torch.stack(products).sum()
 

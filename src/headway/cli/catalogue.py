@@ -14,7 +14,7 @@ from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.cost import cost
 from headway.methods.method import SLOTS
-from headway.methods.spelling import defaults, method
+from headway.methods.spelling import chosen, defaults, method, pieces
 
 
 def listed() -> list[dict[str, Any]]:
@@ -47,18 +47,19 @@ def table() -> Table:
 
 
 def show(spelled: str, console: Console) -> None:
-    built = method(spelled)
-    console.print(f"[bold]{spelled}[/bold]")
-    for piece in spelled.split("+"):
-        name = piece.partition(":")[0].strip()
-        entry = {**METHODS, **MODIFIERS}[name]
-        console.print(f"\n{name}", style="bold", highlight=False)
+    alone = spelled.partition(":")[0] in MODIFIERS
+    built = method(f"fedavg+{spelled}" if alone else spelled)
+    for piece in pieces(spelled):
+        entry, values = chosen(piece)
+        console.print(entry.name, style="bold", highlight=False)
         console.print(inspect.getdoc(entry.build) or "", markup=False, highlight=False)
         allowed = ranges(entry.build)
-        for argument, value in defaults(entry).items():
+        for argument, default in defaults(entry).items():
             limit = str(allowed[argument]).replace("value", argument) if argument in allowed else ""
-            console.print(f"  {argument} = {value}    {limit}", markup=False, highlight=False)
-    console.print("\nslots", style="bold")
+            given = "" if values[argument] == default else f"  (default {default})"
+            console.print(f"  {argument} = {values[argument]}{given}    {limit}", markup=False, highlight=False)
+        console.print()
+    console.print("slots", style="bold")
     for slot in SLOTS:
         parts = " + ".join(repr(part) for part in getattr(built, slot))
         console.print(f"  {slot:<10} {parts}", markup=False, highlight=False)

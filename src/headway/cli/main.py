@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -109,6 +110,8 @@ def resume(
 
     with Bar(_screen(json), quiet) as bar, _resumable(run):
         if studies.is_study(run):
+            if studies.is_finished(run):
+                bar.tell(f"{run} is finished; nothing is left to do")
             study = studies.resume_study(run, bar)
         elif (run / "scenario.toml").is_file() and runs.finished(run):
             bar.tell(f"{run} is finished; nothing is left to do")
@@ -195,7 +198,9 @@ class _resumable:
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
         if isinstance(fault, KeyboardInterrupt):
-            raise _Stopped(f"stopped; go on with: headway resume {self.folder}") from None
+            begun = (self.folder / "scenario.toml").is_file()
+            advice = f"; go on with: headway resume {shlex.quote(str(self.folder))}" if begun else " before it began"
+            raise _Stopped(f"stopped{advice}") from None
 
 
 class _Stopped(Exception):
@@ -245,6 +250,9 @@ def _fail(message: str) -> None:
 
 def main() -> None:
     """Exit codes: 0 done, 2 the user's mistake (one line), 1 our failure, 130 Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
     try:
         code = app(standalone_mode=False)
     except (UserError, ClientError) as fault:
@@ -262,6 +270,8 @@ def main() -> None:
     except Exception as fault:
         if not hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
             raise
-        _fail(f"{fault.format_message()} (headway --help)")
+        message, context = fault.format_message(), getattr(fault, "ctx", None)
+        if message:  # no command at all: the help was printed
+            _fail(f"{message} ({context.command_path if context else 'headway'} --help)")
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)

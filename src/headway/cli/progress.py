@@ -41,7 +41,9 @@ class Bar:
 
     def begins(self, world: World, done: int, executor: str) -> None:
         scenario = world.scenario
-        label = f"{world.method.name} · seed {scenario.seed} · {executor}"
+        name = world.method.name
+        short = name if len(name) <= 24 else name[:23] + "…"
+        label = f"{short} · seed {scenario.seed} · {executor}"
         self.task = self.progress.add_task(label, total=scenario.rounds, completed=done, speed="", accuracy="")
         if not self.quiet and not self.console.is_terminal:
             self.console.print(f"{label}: {scenario.rounds} rounds", highlight=False)

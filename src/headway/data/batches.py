@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +49,3 @@ def plan(scenario: Scenario, rows: np.ndarray, seed: int, round: int, client: in
 def _padded(batches: list[np.ndarray], size: int, epochs: np.ndarray) -> Plan:
     table = np.stack([np.concatenate([batch, np.full(size - len(batch), batch[0])]) for batch in batches])
     return Plan(table, np.array([len(batch) for batch in batches]), epochs)
-
-
-def chunks(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]

@@ -82,7 +82,7 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
         raise UserError(f"{what} has {len(x)} samples and {len(y)} targets")
     if not len(x):
         raise UserError(f"{what} is empty")
-    return x, y
+    return x, y if y.is_floating_point() else y.long()
 
 
 def federate(clients: Sequence[Any], test: Any) -> Federation:
@@ -91,6 +91,10 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
         raise UserError("there are no clients")
     pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
     x_test, y_test = _pair(test, "the test set")
+    shape = tuple(pairs[0][0].shape[1:])
+    for what, (x, _) in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
+        if tuple(x.shape[1:]) != shape:
+            raise UserError(f"{what} has samples of shape {tuple(x.shape[1:])}, client 0 of shape {shape}")
     bounds = np.cumsum([0, *(len(y) for _, y in pairs)])
     y = torch.cat([y for _, y in pairs])
     classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1

@@ -30,8 +30,9 @@ class Source:
 
 def data_folder(given: str | None) -> Path:
     """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache."""
-    if given or (given := os.environ.get("HEADWAY_DATA")):
-        folder = Path(given).expanduser()
+    named = given or os.environ.get("HEADWAY_DATA")
+    if named:
+        folder = Path(named).expanduser()
         if not folder.is_dir():
             raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
         return folder
@@ -40,10 +41,12 @@ def data_folder(given: str | None) -> Path:
 
 
 def _pool(x: np.ndarray, y: np.ndarray) -> Pool:
+    if len(x) != len(y):
+        raise UserError(f"there are {len(x)} images and {len(y)} labels; the files do not belong together")
     return Pool(torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y.astype(np.int64)))
 
 
-def _fashion(folder: Path) -> Source:
+def _fashion(data_dir: str | None) -> Source:
     """6,000 + 2,000 images of Fashion-MNIST (MIT licence), inside the package; balanced classes."""
     with (
         resources.files("headway.data").joinpath("embedded/fashion.npz").open("rb") as file,
@@ -61,7 +64,7 @@ def _read_idx(path: Path) -> np.ndarray:
     try:
         raw = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())
     except (OSError, EOFError, zlib.error) as fault:
-        raise UserError(f"{packed} cannot be read: {fault}") from None
+        raise UserError(f"{path if path.is_file() else packed} cannot be read: {fault}") from None
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise UserError(f"{path} is no idx file of bytes")
     head, shape = 4 + 4 * raw[3], tuple[int, ...]()
@@ -72,9 +75,9 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=head).reshape(shape).copy()
 
 
-def _mnist(folder: Path) -> Source:
+def _mnist(data_dir: str | None) -> Source:
     """MNIST's four idx files in `MNIST/raw/` of the data folder, plain or gzipped."""
-    raw = folder / "MNIST" / "raw"
+    raw = data_folder(data_dir) / "MNIST" / "raw"
     pools = [
         _pool(_read_idx(raw / f"{part}-images-idx3-ubyte"), _read_idx(raw / f"{part}-labels-idx1-ubyte"))
         for part in ("train", "t10k")
@@ -82,10 +85,12 @@ def _mnist(folder: Path) -> Source:
     return Source(pools[0], pools[1], classes=10, mean=0.1307, std=0.3081)
 
 
-SOURCES: dict[str, Callable[[Path], Source]] = {"fashion": _fashion, "mnist": _mnist}
+SOURCES: dict[str, Callable[[str | None], Source]] = {"fashion": _fashion, "mnist": _mnist}
 
 
 def load(name: str, data_dir: str | None) -> Source:
     if name not in SOURCES:
         raise UserError(f"there is no data set '{name}'{nearest(name, SOURCES)} (known: {', '.join(SOURCES)})")
-    return SOURCES[name](data_folder(data_dir))
+    if data_dir:
+        data_folder(data_dir)  # a folder that was asked for must be there, whatever the data set needs
+    return SOURCES[name](data_dir)

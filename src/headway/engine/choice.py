@@ -1,4 +1,7 @@
-"""Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once."""
+"""Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once.
+
+In deterministic mode it is the first that can take the model and the method.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +69,8 @@ def choose(world: World, asked: str, tell: Callable[[str], None]) -> Executor:
             try:
                 executor = _made(name, world)
                 seconds = _seconds(executor, assignment)
+                if world.scenario.deterministic:  # a stopwatch must not decide which bits come out
+                    return executor
             except CannotExecute as reason:
                 instead = "" if asked == "auto" else "; clients are trained one by one instead"
                 tell(f"the {name} executor cannot take this model or method ({reason}){instead}")

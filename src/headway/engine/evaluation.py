@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from headway.engine.local import per_sample
 from headway.engine.round import Model
 from headway.engine.world import World
+from headway.errors import Diverged
 
 CHUNK = 1000
 
@@ -38,6 +40,8 @@ def evaluate(world: World, model: Model) -> Scores:
         if world.federation.classes:
             right.append((logits.argmax(1) == y).cpu())
     loss = losses / len(test)
+    if not math.isfinite(loss):
+        raise Diverged("the server's model gives no finite loss on the test set; a smaller rate or clipping may help")
     if not world.federation.classes:
         return Scores(loss, None, None, None)
     correct = torch.cat(right)

@@ -46,6 +46,7 @@ class Outcome:
     rate: float
     train_loss: float
     update_norm: float
+    """‖θ_{t+1} − θ_t‖."""
     steps: int
     bytes_down: int
     bytes_up: int
@@ -120,6 +121,10 @@ def assign(
     return Assignment(round, received, model.buffers, works), down + travelling
 
 
+def _advice(world: World) -> str:
+    return f"a smaller rate (now {world.scenario.rate:g}) or clipping (--clip) may help"
+
+
 def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
     """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
     values = leaf if leaf.is_floating_point() else leaf.double()
@@ -174,8 +179,8 @@ class _Intake:
             if not (math.isfinite(losses[at]) and math.isfinite(sizes[at])):
                 what = "loss" if not math.isfinite(losses[at]) else "update"
                 raise Diverged(
-                    f"round {self.round}, client {self.cohort[position]}: the {what} is not a finite number; a smaller "
-                    f"rate (now {self.world.scenario.rate:g}) or clipping (--clip) may help"
+                    f"round {self.round}, client {self.cohort[position]}: the {what} is not a finite number; "
+                    f"{_advice(self.world)}"
                 )
 
 
@@ -199,13 +204,16 @@ def play(
     )
     theta, server = world.method.update(model.theta, uploads, model.server)
     server = conformed(server, model.server, "the server state")
+    moved_by = float((theta - model.theta).norm())
+    if not math.isfinite(moved_by):
+        raise Diverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
     outcome = Outcome(
         clients=tuple(cohort),
         rate=float(_rates(world, round, np.zeros(1))[0]),
         train_loss=intake.loss,
-        update_norm=float(uploads.mean["delta"].norm()),
+        update_norm=moved_by,
         steps=intake.steps,
         bytes_down=down * len(cohort),
         bytes_up=intake.bytes_up + (nbytes(model.buffers) * len(cohort) if averaged else 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Any, get_args, get_type_hints
 
 from headway.errors import UserError, nearest
@@ -16,22 +17,35 @@ def method(spelled: str | Method) -> Method:
     """The method that a text names; a `Method` is returned as it is."""
     if isinstance(spelled, Method):
         return spelled
-    first, *others = [piece.strip() for piece in spelled.split("+")]
+    first, *others = pieces(spelled)
     built = _single(first, METHODS)
     for other in others:
         built = combine(built, _single(other, {**METHODS, **MODIFIERS}))
     return dataclasses.replace(built, name=spelled.strip())
 
 
-def _single(spelled: str, known: dict[str, Entry]) -> Method:
+def pieces(spelled: str) -> list[str]:
+    """`a:x=1e+2+b` → `a:x=1e+2`, `b`."""
+    return [piece.strip() for piece in re.split(r"(?<!\de)\+", spelled)]
+
+
+def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, dict[str, Any]]:
+    """The entry that one piece names, and the arguments in force."""
+    known = known or {**METHODS, **MODIFIERS}
     name, _, options = spelled.partition(":")
+    if not name:
+        raise UserError("a method's name is missing; write fedacg, fedacg:lam=0.9 or fedprox+acg")
     if name not in known:
         if name in MODIFIERS:
             raise UserError(f"'{name}' is no method by itself; put it after one: fedavg+{spelled}")
         raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
     entry = known[name]
-    values = {**defaults(entry), **_options(entry, options)}
-    check(name, entry.build, values)
+    return entry, {**defaults(entry), **_options(entry, options)}
+
+
+def _single(spelled: str, known: dict[str, Entry]) -> Method:
+    entry, values = chosen(spelled, known)
+    check(entry.name, entry.build, values)
     return dataclasses.replace(entry.build(**values), name=spelled)
 
 
@@ -52,6 +66,8 @@ def _options(entry: Entry, text: str) -> dict[str, Any]:
             raise UserError(f"{entry.name} has no option '{name}'{nearest(name, known)} (its options: {allowed})")
         if not equals or not value:
             raise UserError(f"{entry.name}: option '{name}' has no value; write {name}={known[name]}")
+        if name in found:
+            raise UserError(f"{entry.name}: option '{name}' is given twice")
         found[name] = _value(entry.name, name, value, hints[name])
     return found
 

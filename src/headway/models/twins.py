@@ -68,9 +68,9 @@ class WeightedBatchNorm(nn.Module):
         else:
             mean, variance = self.running_mean, self.running_var
         y = (x - mean.reshape(channel)) * torch.rsqrt(variance.reshape(channel) + self.eps)
-        if self.weight is not None and self.bias is not None:
-            y = y * self.weight.reshape(channel) + self.bias.reshape(channel)
-        return y
+        if self.weight is not None:
+            y = y * self.weight.reshape(channel)
+        return y if self.bias is None else y + self.bias.reshape(channel)
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
         over = [axis for axis in range(x.dim()) if axis != 1]
@@ -88,23 +88,25 @@ class WeightedBatchNorm(nn.Module):
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked = self.num_batches_tracked + 1
-        new = self.momentum if self.momentum is not None else 1 / self.num_batches_tracked
+        new = self.momentum if self.momentum is not None else 1 / self.num_batches_tracked.to(self.running_mean.dtype)
         self.running_mean = self.running_mean + new * (mean.to(self.running_mean.dtype) - self.running_mean)
         self.running_var = self.running_var + new * (variance.to(self.running_var.dtype) - self.running_var)
 
 
 def twinned(module: nn.Module) -> nn.Module:
     """A copy of the module in which every dropout and BatchNorm layer is its twin."""
-    return _replaced(copy.deepcopy(module))
+    return _replaced(copy.deepcopy(module), {})
 
 
-def _replaced(module: nn.Module) -> nn.Module:
-    if type(module) is nn.Dropout:
-        return KeyedDropout(module.p, spatial=False)
-    if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
-        return KeyedDropout(module.p, spatial=True)
-    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-        return WeightedBatchNorm(module)
-    for name, child in module.named_children():
-        setattr(module, name, _replaced(child))
+def _replaced(module: nn.Module, norms: dict[nn.Module, nn.Module]) -> nn.Module:
+    """`norms` keeps a BatchNorm layer that stands in two places one layer; a dropout layer draws anew in each."""
+    if type(module) in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
+        assert isinstance(module, nn.modules.dropout._DropoutNd)
+        return KeyedDropout(module.p, spatial=type(module) is not nn.Dropout)
+    if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        assert isinstance(module, nn.modules.batchnorm._BatchNorm)
+        return norms.setdefault(module, WeightedBatchNorm(module))
+    for name, child in module._modules.items():
+        if child is not None:
+            module._modules[name] = _replaced(child, norms)
     return module

@@ -77,7 +77,7 @@ def compare_picture(study: Study, path: Path) -> Path:
         right.legend(frameon=False, loc="lower right")
         scenario = next(iter(study.runs.values()))[0].scenario
         figure.suptitle(
-            f"{scenario.data}, {scenario.partition}, {scenario.clients} clients, {scenario.participation:.0%} a round",
+            f"{scenario.data}, {scenario.partition}, {scenario.cohort} of {scenario.clients} clients a round",
             fontsize=11,
         )
         figure.savefig(path, dpi=130)

@@ -68,9 +68,10 @@ def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
 
 def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
+    spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (
-        f"{scenario.data}, {scenario.partition}, {scenario.clients} clients, {scenario.participation:.0%} a round, "
-        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; accuracy is EMA({scenario.smoothing:g}), ± over seeds"
+        f"{scenario.data}, {scenario.partition}, {scenario.cohort} of {scenario.clients} clients a round, "
+        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; accuracy is EMA({scenario.smoothing:g}){spread}"
     )
 
 
@@ -82,7 +83,7 @@ def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
     widths = [max(len(line[column]) for line in [head, *body]) + 3 for column in range(len(head))]
     shown = [column for column in range(len(head)) if sum(widths[: column + 1]) < width or column < 3]
     for column in shown:
-        table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=True)
+        table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=column > 0)
     for at, line in enumerate(body):
         texts = (Text(line[column], style="bold" if (at, column) in best else "") for column in shown)
         table.add_row(*texts)
@@ -95,7 +96,7 @@ def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" + "---:|" * (len(head) - 1)]
     for at, line in enumerate(body):
         texts = (f"**{text}**" if (at, column) in best else text for column, text in enumerate(line))
-        lines.append("| " + " | ".join(texts) + " |")
+        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |")
     return "\n".join(lines) + f"\n\n{caption(rows, scenario)}\n"
 
 
@@ -112,7 +113,13 @@ def latex(rows: Sequence[Numbers], scenario: Any) -> str:
     return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {caption(rows, scenario)}"]) + "\n"
 
 
-_TEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--", "+": "+"}
+_TEX = {character: f"\\{character}" for character in "%_&#${}"} | {
+    "±": r"$\pm$",
+    "–": "--",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
 
 
 def _tex(text: str) -> str:

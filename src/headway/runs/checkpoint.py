@@ -25,6 +25,8 @@ from headway.runs.files import read_json, sync_folder, write_atomically, write_j
 from headway.vectors import moved, named_leaves, refill
 
 FORMAT = 1
+_FREE = ("rounds", "target", "stop_at_target", "data_dir", "device", "executor", "checkpoint_every", "seeds")
+"""Settings that may change between a run and its resume."""
 _TOTALS = ("bytes_down", "bytes_up", "steps", "reached")
 
 
@@ -62,6 +64,7 @@ class Checkpoint:
             {
                 "format": FORMAT,
                 "round": progress.round,
+                "scenario": self._scenario(),
                 "server": name,
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "executor": executor,
@@ -83,15 +86,16 @@ class Checkpoint:
     def load(self) -> tuple[Progress, MemoryStore, str]:
         """The committed state, its client states, and the executor it was made with."""
         manifest = read_json(self.manifest)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        if manifest.get("format") != FORMAT:
             raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
+        self._check_scenario(manifest.get("scenario"))
         try:
             model = self._model(self.folder / manifest["server"], manifest["sha256"])
             smoothed = Smoothed(**manifest["smoothed"])
             progress = Progress(int(manifest["round"]), model, smoothed=smoothed, **manifest["totals"])
             executor = str(manifest["executor"])
             layout = manifest["clients"]
-        except (KeyError, TypeError) as fault:
+        except (KeyError, TypeError, ValueError) as fault:
             raise UserError(f"{self.manifest} is damaged: {fault!r}") from None
         store = MemoryStore()
         if self.rows.used:
@@ -109,6 +113,22 @@ class Checkpoint:
             self.rows.forget_after(progress.round)
         self.committed = progress.round
         return progress, store, executor
+
+    def _scenario(self) -> dict[str, Any]:
+        """The settings on which the numbers depend."""
+        settings = self.world.scenario.as_dict()
+        return {name: value for name, value in settings.items() if name not in _FREE}
+
+    def _check_scenario(self, written: Any) -> None:
+        now = self._scenario()
+        if not isinstance(written, dict):
+            raise UserError(f"{self.manifest} is damaged: it names no scenario")
+        for name in sorted(now.keys() | written.keys()):
+            if now.get(name) != written.get(name):
+                raise UserError(
+                    f"{name} is {now.get(name)}, but {self.folder.parent} was run with {written.get(name)}; "
+                    "start a new run to change it"
+                )
 
     def _model(self, path: Path, checksum: str) -> Model:
         try:

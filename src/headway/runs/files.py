@@ -31,12 +31,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is damaged: it holds no JSON object")
+        return content
     except FileNotFoundError:
         raise UserError(f"{path} is missing") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as fault:

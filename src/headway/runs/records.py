@@ -20,22 +20,31 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Every whole line; a last line that a kill cut short is left out."""
     if not path.is_file():
         return []
-    records = []
+    records: list[dict[str, Any]] = []
     for line in path.read_bytes().splitlines(keepends=True):
         if not line.endswith(b"\n"):
             break
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as fault:
+            record = json.loads(line)
+        except ValueError as fault:
             raise UserError(f"{path}, line {len(records) + 1} is damaged: {fault}") from None
+        if not isinstance(record, dict) or not isinstance(record.get("round"), int):
+            raise UserError(f"{path}, line {len(records) + 1} is damaged: it is no record of a round")
+        records.append(record)
     return records
 
 
-def cut(path: Path, round: int) -> list[dict[str, Any]]:
-    """Remove what lies after a round, and return what stays. Every earlier round must be there."""
+def until(path: Path, round: int) -> list[dict[str, Any]]:
+    """The records of rounds 1 to `round`; every one must be there."""
     kept = [record for record in read(path) if record["round"] <= round]
     if [record["round"] for record in kept] != list(range(1, round + 1)):
         raise UserError(f"{path} does not hold rounds 1 to {round}, which the checkpoint was made after")
+    return kept
+
+
+def cut(path: Path, round: int) -> list[dict[str, Any]]:
+    """Remove what lies after a round, and return what stays."""
+    kept = until(path, round)
     whole = path.read_bytes() if path.is_file() else b""
     stay = sum(len(line) for line in whole.splitlines(keepends=True)[: len(kept)])
     with path.open("ab") as file:
@@ -56,5 +65,5 @@ def appending(path: Path) -> Iterator[IO[bytes]]:
 
 
 def append(file: IO[bytes], record: dict[str, Any]) -> None:
-    file.write((json.dumps(record) + "\n").encode())
+    file.write((json.dumps(record, allow_nan=False) + "\n").encode())
     file.flush()

@@ -174,7 +174,7 @@ def simulate(
     scenario: str | Path | Scenario = "",
     *,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
+    clients: int | Sequence[Any] | None = None,
     test: Any = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
@@ -185,9 +185,14 @@ def simulate(
     >>> simulate("fedacg", rounds=30).rounds["accuracy"]
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
-    `out` is a folder that keeps the run, so that `resume` and `load_run` find it.
+    `clients` is a number (of clients to share the scenario's data) or one dataset for each client. `out` is a folder
+    that keeps the run, so that `resume` and `load_run` find it.
     """
+    if isinstance(clients, int):
+        settings, clients = {**settings, "clients": clients}, None
     chosen = scenario_of(scenario, **settings)
+    if chosen.data_dir is not None:
+        chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
     if chosen.seeds != 1:
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = spelled(method)
@@ -214,6 +219,8 @@ def claim(folder: Path, scenario: Scenario) -> Path:
 def _opened(folder: Path) -> Scenario:
     if not (folder / "scenario.toml").is_file():
         raise UserError(f"{folder} is no run folder: it has no scenario.toml")
+    if (folder / "study.json").is_file():
+        raise UserError(f"{folder} is a comparison; name one of its runs, such as {folder}/METHOD/seed-0")
     return scenario_of(folder)
 
 
@@ -226,7 +233,9 @@ def _world(
     if scenario.data == "own" and clients is None:
         raise UserError(f"{folder} was run with data of its own; give it again: headway.resume(…, clients=…, test=…)")
     if method is None:
-        if scenario.method in (None, "composed"):
+        if scenario.method is None:
+            raise UserError(f"{folder / 'scenario.toml'} names no method")
+        if scenario.method == "composed":
             raise UserError(f"{folder} was run with a composed method; give it again: headway.resume(…, method=…)")
         method = spelled(str(scenario.method))
     return build(scenario, method, model=model, clients=clients, test=test)
@@ -272,7 +281,7 @@ def _loaded(world: World, folder: Path) -> Result:
     if not checkpoint.exists():
         raise UserError(f"{folder} has no checkpoint yet")
     progress, _, executor = checkpoint.load()
-    past = [record for record in records.read(folder / "rounds.jsonl") if record["round"] <= progress.round]
+    past = records.until(folder / "rounds.jsonl", progress.round)
     module = world.network.module(progress.model.theta, progress.model.buffers)
     return Result(world.method.name, world.scenario, past, module, executor, folder)
 

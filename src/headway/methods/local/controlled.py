@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from headway.methods.arguments import slot
+from headway.methods.slots import Client, End, Message, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class controlled:
+    """g − c_i + c ; c_i⁺ = c_i − c − Δ_i/(Σ_k η_k), c_i = 0 at first: SCAFFOLD, option II.
+
+    Karimireddy et al. 2020, Alg. 1.
+    Control variates are +gradients: −Δ_i/(ηK) is the mean gradient of the round. Uploads c_i⁺ − c_i.
+    """
+
+    needs = ("message:control",)
+    provides = ("upload:control",)
+
+    def client_state(self, model: Vector) -> State:
+        return {"c": model.zeros()}
+
+    def begin(self, received: Message, kept: State, client: Client) -> State:
+        return {"shift": received["control"] - kept["c"]}
+
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+        return gradient + memory["shift"], memory
+
+    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+        control = kept["c"] - end.received["control"] - end.delta / end.rate_sum
+        return {"control": control - kept["c"]}, {"c": control}

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from headway.methods.arguments import Within, slot
+from headway.methods.slots import State, Step
+from headway.vectors import Vector
+
+
+@slot
+class mixed:
+    """αg + (1−α)D with D the broadcast mean direction of the last round: FedCM (Xu et al. 2021, Alg. 2)."""
+
+    alpha: Annotated[float, Within(0, 1, open_left=True)]
+
+    needs = ("message:direction",)
+
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+        return self.alpha * gradient + (1 - self.alpha) * step.received["direction"], memory

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from headway.methods.arguments import Within, slot
+from headway.methods.slots import Client, End, Message, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class nesterov:
+    """v ← γv − ηg ; w ← w + γv − ηg, from the received v: FedNAG (Yang et al., Eq. 2–3). Uploads v.
+
+    As a direction u with w ← w − ηu: u = g − (γ/η)v. γ = 1 is allowed: the paper shows that it diverges.
+    """
+
+    gamma: Annotated[float, Within(0, 1)]
+
+    needs = ("message:velocity",)
+    provides = ("upload:velocity",)
+
+    def begin(self, received: Message, kept: State, client: Client) -> State:
+        return {"velocity": received["velocity"]}
+
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+        velocity = self.gamma * memory["velocity"] - step.rate * gradient
+        return gradient - (self.gamma / step.rate) * velocity, {"velocity": velocity}
+
+    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+        return {"velocity": memory["velocity"]}, {}

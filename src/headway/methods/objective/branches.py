@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.methods.arguments import Rate, Weight, slot
+from headway.methods.slots import Output, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class branches:
+    """+ λ₁·mean_l CE(b_l) + λ₂·mean_l KL(softmax(b_l/T) ‖ softmax(z/T)): FedMLB (Kim et al. 2022, Eq. 4–6).
+
+    b_l are the logits of hybrid path l: the local stages up to l, then the received model's, frozen. Gradients flow
+    through both arguments of the KL and through the frozen stages into the local features.
+    """
+
+    cross: Weight = 1.0
+    distil: Weight = 1.0
+    temperature: Rate = 1.0
+
+    adds = True
+    needs = ("model:stages",)
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        frozen = step.received["model"]
+        log_z = F.log_softmax(output.logits / self.temperature, dim=1)
+        total = output.logits.new_zeros(())
+        for stage, hidden in enumerate(output.stages):
+            path = step.resume(frozen, stage, hidden)
+            log_b = F.log_softmax(path / self.temperature, dim=1)
+            divergence = (log_b.exp() * (log_b - log_z)).sum(1)
+            total = total + step.batch.mean(self.cross * step.losses(path) + self.distil * divergence)
+        return total / len(output.stages)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.methods.arguments import Weight, slot
+from headway.methods.slots import Output, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class calibrated:
+    """CE of logits z_c − T·n_c^{−1/4}, in place of the task loss: FedLC (Zhang et al. 2022, Eq. 11).
+
+    n_c counts the client's samples of class c; a class it does not have gets probability 0. With `others` the sum in
+    the denominator leaves the true class out, as FedLC's own paper prints it; its loss can then be negative.
+    """
+
+    temperature: Weight
+    others: bool = False
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        counts = step.client.class_counts.to(output.logits.dtype)
+        margin = self.temperature * counts.clamp(min=1).pow(-0.25)
+        logits = torch.where(counts > 0, output.logits - margin, -1e30)
+        true = F.one_hot(step.batch.y, logits.shape[1]).bool()
+        below = logits.masked_fill(true, -1e30) if self.others else logits
+        own = torch.where(true, logits, 0.0).sum(1)
+        return step.batch.mean(torch.logsumexp(below, dim=1) - own)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.methods.arguments import Rate, Weight, slot
+from headway.methods.slots import Client, End, Message, Output, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class contrast:
+    """+ μ·ℓ, ℓ = −log[e^{s(z,z_φ)/T} / (e^{s(z,z_φ)/T} + e^{s(z,z_prev)/T})]: MOON (Li et al. 2021, Eq. 3–4).
+
+    s is the cosine, z the feature (the last stage's input) of the current, the received and the client's previous
+    model. A newcomer's previous model is θ⁰. The two frozen passes see the batch in training mode, as the live one.
+    """
+
+    mu: Weight
+    temperature: Rate
+
+    adds = True
+    needs = ("model:stages",)
+
+    def client_state(self, model: Vector) -> State:
+        return {"previous": model}
+
+    def begin(self, received: Message, kept: State, client: Client) -> State:
+        return {"previous": kept["previous"]}
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        z = output.stages[-1].flatten(1)
+        near, far = (
+            F.cosine_similarity(z, step.forward(at).stages[-1].flatten(1), dim=1)
+            for at in (step.received["model"], memory["previous"])
+        )
+        pulls = torch.stack([near, far], dim=1) / self.temperature
+        return self.mu * step.batch.mean(-F.log_softmax(pulls, dim=1)[:, 0])
+
+    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+        return {}, {"previous": end.model}

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from torch import Tensor
+
+from headway.methods.arguments import Rate, Weight, slot
+from headway.methods.slots import Client, End, Message, Output, State, Step
+from headway.vectors import Vector
+
+
+@slot
+class dual:
+    """− ⟨h_i, w⟩ + μ/2 ‖w − φ‖² ; h_i ← h_i − αΔ_i, h_i = 0 at first: FedDyn (Acar et al. 2021, Alg. 1).
+
+    μ = α in the paper. The 2021 program of the FedAGM authors has μ apart from α.
+    """
+
+    alpha: Rate
+    mu: Weight
+
+    adds = True
+
+    def client_state(self, model: Vector) -> State:
+        return {"h": model.zeros()}
+
+    def begin(self, received: Message, kept: State, client: Client) -> State:
+        return {"h": kept["h"]}
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        away = w - step.received["model"]
+        return 0.5 * self.mu * away.dot(away) - w.dot(memory["h"])
+
+    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+        return {}, {"h": kept["h"] - self.alpha * end.delta}
