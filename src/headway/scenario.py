@@ -221,7 +221,7 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
-            raise UserError(f"{path} cannot be read: {fault}") from None
+            raise UserError(f"{path} cannot be read as UTF-8 text: {fault}") from None
         return from_toml(text, str(path)).changed(**settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")

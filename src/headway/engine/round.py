@@ -204,7 +204,7 @@ def play(
     )
     theta, server = world.method.update(model.theta, uploads, model.server)
     server = conformed(server, model.server, "the server state")
-    moved_by = float((theta - model.theta).norm())
+    moved_by = float((theta - model.theta).to(torch.float64).norm())
     if not math.isfinite(moved_by):
         raise Diverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"

@@ -131,7 +131,7 @@ def load_study(folders: Sequence[Path]) -> Study:
     """Finished or unfinished runs from their folders; a study's folder stands for all its runs."""
     runs: dict[str, list[Result]] = {}
     first: Result | None = None
-    for place in dict.fromkeys(place.resolve() for folder in folders for place in _places(folder)):
+    for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
         result = run.load_run(place)
         if not result.records:
             continue  # begun, but without a finished round

@@ -28,7 +28,8 @@ class drift:
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         away = w - memory["anchor"]
-        return 0.5 * self.alpha * away.dot(away) + w.dot(memory["shift"])
+        total: Tensor = 0.5 * self.alpha * away.dot(away) + w.dot(memory["shift"])
+        return total
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         control = kept["c"] - end.received["control"] - end.delta / end.rate_sum
