@@ -23,7 +23,7 @@ from headway.engine import round as rounds
 from headway.engine.batched import Batched
 from headway.engine.pool import Pool
 from headway.engine.serial import Serial
-from headway.engine.simulation import MemoryStore
+from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.methods.spelling import method
 from headway.scenario import Scenario
@@ -59,7 +59,7 @@ def plain_loop(world: World) -> Callable[[int], None]:
 
 
 def headway_round(world: World, executor: Serial | Batched | Pool) -> Callable[[int], None]:
-    model, store = rounds.start(world), MemoryStore()
+    model, store = rounds.start(world), ClientStates()
 
     def play(number: int) -> None:
         nonlocal model

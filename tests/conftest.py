@@ -12,7 +12,8 @@ from torch import nn
 from headway.engine.batched import Batched
 from headway.engine.pool import Pool
 from headway.engine.serial import Serial
-from headway.engine.simulation import MemoryStore, begin, simulate
+from headway.engine.simulation import begin, simulate
+from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -72,14 +73,14 @@ EXECUTORS = {
 
 
 def played(
-    chosen: World, executor: str = "serial", store: MemoryStore | None = None
+    chosen: World, executor: str = "serial", store: ClientStates | None = None
 ) -> tuple[list[dict[str, Any]], Any]:
     """Every record of a run in memory, and where it ended."""
     hand = EXECUTORS[executor](chosen.rules)
     progress = begin(chosen)
     records = []
     try:
-        for record, progress in simulate(chosen, hand, store or MemoryStore(), progress):  # noqa: B007, B020
+        for record, progress in simulate(chosen, hand, store or ClientStates(), progress):  # noqa: B007, B020
             records.append(record)
     finally:
         hand.close()

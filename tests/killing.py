@@ -122,7 +122,8 @@ class Case:
         return self.given() if isinstance(self.method, str) else {"method": self.method, **self.given()}
 
     def world(self) -> World:
-        return build(self.scenario, headway.method(self.method), **self.given())
+        chosen = headway.method(self.method)
+        return build(self.scenario.changed(method=chosen.name), chosen, **self.given())
 
     def simulate(self, folder: Path) -> headway.Result:
         return headway.simulate(self.method, self.scenario, out=folder, **self.given())

@@ -11,7 +11,7 @@ from torch import nn
 import headway as hw
 from conftest import NETWORKS, played, world
 from demanding import DEMANDING
-from headway.engine.simulation import MemoryStore
+from headway.engine.states import ClientStates
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.vectors import leaves_of
@@ -35,7 +35,7 @@ def state_of(progress: Any) -> dict[str, Any]:
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
     """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""
     chosen = world(EVERY[name], network)
-    mine, theirs = MemoryStore(), MemoryStore()
+    mine, theirs = ClientStates(), ClientStates()
     reference, end = played(chosen, "serial", mine)
     records, other = played(chosen, executor, theirs)
     assert distance(state_of(end), state_of(other)) < 1e-10
@@ -82,7 +82,7 @@ def test_every_way_of_local_training_agrees(settings: str, executor: str) -> Non
 def test_local_statistics_stay_with_their_client(executor: str) -> None:
     """Under keep-local the server's buffers never change, and each client has its own."""
     chosen = world("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
-    store = MemoryStore()
+    store = ClientStates()
     _, end = played(chosen, executor, store)
     assert distance(end.model.buffers, chosen.network.buffers) == 0
     first, second = (store.states[client]["buffers"] for client in list(store.states)[:2])

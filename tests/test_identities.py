@@ -12,14 +12,14 @@ import headway as hw
 from conftest import world
 from headway.engine.round import Model, play, start
 from headway.engine.serial import Serial
-from headway.engine.simulation import MemoryStore
+from headway.engine.states import ClientStates
 from headway.vectors import Vector
 
 
 def path(spelled: Any, **settings: Any) -> list[torch.Tensor]:
     """θ after each round."""
     chosen = world(spelled, **settings)
-    model, hand, store = start(chosen), Serial(chosen.rules), MemoryStore()
+    model, hand, store = start(chosen), Serial(chosen.rules), ClientStates()
     thetas = []
     with chosen.arithmetic():
         for number in range(1, chosen.scenario.rounds + 1):
@@ -100,8 +100,8 @@ def test_a_weighted_mean_is_taken() -> None:
     chosen = world("fedavg")
     model, hand = start(chosen), Serial(chosen.rules)
     with chosen.arithmetic():
-        alone = {client: play(chosen, model, MemoryStore(), hand, [client], 1)[0].theta for client in (0, 1, 3)}
-        together = play(chosen, model, MemoryStore(), hand, [0, 1, 3], 1)[0].theta
+        alone = {client: play(chosen, model, ClientStates(), hand, [client], 1)[0].theta for client in (0, 1, 3)}
+        together = play(chosen, model, ClientStates(), hand, [0, 1, 3], 1)[0].theta
     sizes = {client: len(chosen.federation.clients[client]) for client in alone}
     parts = [(sizes[client] / sum(sizes.values())) * alone[client] for client in alone]
     assert close(together, parts[0] + parts[1] + parts[2])
@@ -112,7 +112,7 @@ def test_local_sgd_is_torch_sgd() -> None:
     chosen = world("fedavg", weight_decay=0.01, clip=0.5, rate_decay=0.5)
     hand = Serial(chosen.rules)
     with chosen.arithmetic():
-        theta = play(chosen, start(chosen), MemoryStore(), hand, [3], 2)[0].theta
+        theta = play(chosen, start(chosen), ClientStates(), hand, [3], 2)[0].theta
     from headway.data.batches import plan
 
     scenario, federation = chosen.scenario, chosen.federation
@@ -146,7 +146,7 @@ def recorded(spelled: str) -> list[tuple[Model, Any, Any, Model]]:
     built = hw.method(spelled)
     spy = Spy(built.server[0])
     chosen = world(hw.Method(broadcast=built.broadcast, objective=built.objective, local=built.local, server=spy))
-    model, hand, store = start(chosen), Serial(chosen.rules), MemoryStore()
+    model, hand, store = start(chosen), Serial(chosen.rules), ClientStates()
     found = []
     with chosen.arithmetic():
         for number in range(1, 6):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from headway.engine.cost import cost
 from headway.errors import UserError
 from headway.methods import broadcast, objective, server
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
-from headway.methods.cost import cost
 from headway.methods.local import sgd
 from headway.methods.method import SLOTS, Method, combine
 from headway.methods.slots import Message, Output, State, Step, Uploads

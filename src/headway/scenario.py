@@ -27,6 +27,9 @@ def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
     return field(default=default, metadata={"group": group, "help": help, **limits})
 
 
+DEFAULT_PARTICIPATION = 0.1
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A federated problem, how it is trained, how it is watched and how it is executed."""
@@ -40,7 +43,9 @@ class Scenario:
     partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: iid or dirichlet:ALPHA")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
     clients: int = _setting("data", 60, "number of clients N", least=1)
-    participation: float = _setting("data", 0.1, "share of the clients in each round", above=0.0, most=1.0)
+    participation: float | None = _setting(
+        "data", None, "share of the clients in each round; 0.1, or what the method asks for", above=0.0, most=1.0
+    )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
 
     model: str = _setting("model", "cnn", "network: mlp, cnn or linear")
@@ -64,6 +69,7 @@ class Scenario:
 
     target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
+    global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
 
@@ -75,6 +81,9 @@ class Scenario:
         "execution", "fp32", "arithmetic of local training", among=("fp32", "fp64", "tf32", "bf16")
     )
     deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
+    client_state_mb: float | None = _setting(
+        "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0
+    )
     checkpoint_every: int = _setting("execution", 10, "rounds between checkpoints", least=1)
 
     def __post_init__(self) -> None:
@@ -88,7 +97,8 @@ class Scenario:
     @property
     def cohort(self) -> int:
         """|S_t| = max(⌊participation · N⌋, 1)."""
-        return max(math.floor(self.participation * self.clients + 1e-9), 1)
+        share = DEFAULT_PARTICIPATION if self.participation is None else self.participation
+        return max(math.floor(share * self.clients + 1e-9), 1)
 
     def changed(self, /, **settings: Any) -> Scenario:
         """This scenario with other values; an unknown name is refused."""

@@ -10,9 +10,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from headway.engine.cost import cost
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
-from headway.methods.cost import cost
 from headway.methods.method import SLOTS
 from headway.methods.spelling import chosen, defaults, method, pieces
 

@@ -222,6 +222,7 @@ def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task)
         "fields": rules.method.derive(arrived, end),
         "buffers": carry["buffers"],
         "kept": keeps,
+        "measures": rules.method.client_measures(carry["memory"]),
         "loss": carry["loss_sum"] / carry["steps"].clamp(min=1),
         "steps": carry["steps"],
         "bytes": torch.full_like(carry["steps"], size),

@@ -50,11 +50,20 @@ class Outcome:
     steps: int
     bytes_down: int
     bytes_up: int
+    measures: dict[str, float]
+    """What the method's slots measured."""
 
 
 def start(world: World) -> Model:
     theta = world.network.parameters.copy()
-    return Model(theta, copied(world.network.buffers), copied(world.method.server_state(theta, world.population)))
+    server = world.method.server_state(theta, world.population)
+    return Model(theta, copied(world.network.buffers), _kept(world, server))
+
+
+def _kept(world: World, server: State) -> State:
+    """The server's state as its own copy, but for what a slot owns and changes in place."""
+    owned = world.method.owned(server)
+    return tree_map(lambda leaf: leaf if id(leaf) in owned else leaf.detach().clone(), server)  # type: ignore[no-any-return]
 
 
 def _rates(world: World, round: int, epochs: np.ndarray) -> np.ndarray:
@@ -149,11 +158,11 @@ class _Intake:
     def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
         trained = moved(trained, self.world.device)
         losses = trained["loss"].double().cpu()
-        self._check_finite(positions, losses, trained["fields"]["delta"])
+        self._check_finite(positions, losses, trained["fields"])
         weights = torch.as_tensor(self.weights[list(positions)], device=self.world.device)
         summed = tree_map(
             lambda leaf: _weighted_sum(weights, leaf),
-            {"fields": trained["fields"], "buffers": trained["buffers"]},
+            {name: trained[name] for name in ("fields", "buffers", "measures")},
         )
         self.sum = summed if self.sum is None else tree_map(torch.add, self.sum, summed)
         self.loss += float((torch.as_tensor(self.weights[list(positions)]) * losses).sum())
@@ -173,8 +182,8 @@ class _Intake:
         if leaves_of(kept):
             self.kept[work.client] = copied(conformed(kept, work.kept, "the client state"))
 
-    def _check_finite(self, positions: Sequence[int], losses: Tensor, delta: Vector) -> None:
-        sizes = torch.stack([leaf.flatten(1).abs().amax(1).double() for leaf in delta.leaves.values()]).amax(0).cpu()
+    def _check_finite(self, positions: Sequence[int], losses: Tensor, fields: Any) -> None:
+        sizes = torch.stack([leaf.flatten(1).abs().amax(1).double() for leaf in leaves_of(fields)]).amax(0).cpu()
         for at, position in enumerate(positions):
             if not (math.isfinite(losses[at]) and math.isfinite(sizes[at])):
                 what = "loss" if not math.isfinite(losses[at]) else "update"
@@ -196,6 +205,7 @@ def play(
     uploads = Uploads(
         mean=intake.sum["fields"],
         sent=assignment.received,
+        rate=float(_rates(world, round, np.zeros(1))[0]),
         share=intake.share,
         clients=tuple(cohort),
         weights=tuple(intake.weights),
@@ -211,16 +221,22 @@ def play(
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
     outcome = Outcome(
         clients=tuple(cohort),
-        rate=float(_rates(world, round, np.zeros(1))[0]),
+        rate=uploads.rate,
         train_loss=intake.loss,
         update_norm=moved_by,
         steps=intake.steps,
-        bytes_down=down * len(cohort),
-        bytes_up=intake.bytes_up + (nbytes(model.buffers) * len(cohort) if averaged else 0),
+        bytes_down=0 if world.method.pooled else down * len(cohort),
+        bytes_up=0
+        if world.method.pooled
+        else intake.bytes_up + (nbytes(model.buffers) * len(cohort) if averaged else 0),
+        measures={
+            name: float(value)
+            for name, value in (intake.sum["measures"] | world.method.server_measures(server)).items()
+        },
     )
     for client, kept in intake.kept.items():
         store.put(client, kept)  # only now: a round that fails leaves every client as it was
-    return Model(copied(theta), buffers, copied(server)), outcome
+    return Model(copied(theta), buffers, _kept(world, server)), outcome
 
 
 def _as(buffers: Buffers, like: Buffers) -> Buffers:

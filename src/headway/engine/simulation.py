@@ -29,33 +29,34 @@ class Progress:
     """Of the accuracy."""
     reached: bool = False
     """The smoothed accuracy has reached the target."""
+    best: Model | None = None
+    """The iterate of least global loss, where the method's output is that one."""
+    best_loss: float | None = None
+
+    @property
+    def output(self) -> Model:
+        """What the run hands over: the last model, or the best."""
+        return self.best or self.model
 
 
 Record = dict[str, Any]
 """One line of rounds.jsonl. What depends on the clock has `seconds` in its name."""
 
 
-class MemoryStore:
-    """Client states by id, in memory. `touched` are those changed since it was last emptied."""
-
-    def __init__(self) -> None:
-        self.states: dict[int, dict[str, Any]] = {}
-        self.touched: set[int] = set()
-
-    def get(self, client: int) -> dict[str, Any] | None:
-        return self.states.get(client)
-
-    def put(self, client: int, state: dict[str, Any]) -> None:
-        self.states[client] = state
-        self.touched.add(client)
-
-
 def begin(world: World) -> Progress:
-    return Progress(0, rounds.start(world))
+    model = rounds.start(world)
+    return Progress(0, model, best=replace(model, server={}) if world.method.keeps_best else None)
 
 
 def finished(world: World, progress: Progress) -> bool:
     return progress.round >= world.scenario.rounds or (world.scenario.stop_at_target and progress.reached)
+
+
+def _with_best(progress: Progress, loss: float | None) -> Progress:
+    """The progress with its best iterate, where one is kept and this one is it."""
+    if progress.best is None or loss is None or (progress.best_loss is not None and loss >= progress.best_loss):
+        return progress
+    return replace(progress, best=replace(progress.model, server={}), best_loss=loss)
 
 
 def simulate(
@@ -78,11 +79,13 @@ def simulate(
                 bytes_up=progress.bytes_up + outcome.bytes_up,
                 steps=progress.steps + outcome.steps,
             )
-            record: Record = {"round": number, **asdict(outcome)}
+            told = asdict(outcome)
+            record: Record = {"round": number, **told.pop("measures"), **told}
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()
             if number % scenario.eval_every == 0 or number == scenario.rounds:
                 scores = evaluate(world, model)
+                progress = _with_best(progress, scores.global_loss)
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:
                     smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)

@@ -21,7 +21,7 @@ from headway.engine.network import Network
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
-from headway.scenario import Scenario
+from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.vectors import copied
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
@@ -62,6 +62,20 @@ class World:
         if self.scenario.buffers == "keep-local":
             kept["buffers"] = self.network.buffers
         return copied(kept)  # type: ignore[no-any-return]
+
+    @property
+    def state_limit(self) -> int | None:
+        """Bytes of client state in memory before the rest goes to a file."""
+        limit = self.scenario.client_state_mb
+        return None if limit is None else int(limit * 1e6)
+
+    @cached_property
+    def sample_weights(self) -> Tensor:
+        """p_i/n_i of each row of the pool, so that Σ weights · losses is Σ_i p_i F_i."""
+        weights = torch.zeros(len(self.federation.train), dtype=torch.float64)
+        for client, rows in enumerate(self.federation.clients):
+            weights[torch.as_tensor(rows)] = self.weight(client) / self.weight_total / len(rows)
+        return weights
 
     @cached_property
     def mixes(self) -> Tensor:
@@ -138,6 +152,12 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    if scenario.participation is None:
+        share = method.suggests.get("participation", DEFAULT_PARTICIPATION)
+        scenario = dataclasses.replace(scenario, participation=share)
+    if method.pooled:
+        federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
+    method.fits(len(federation.clients), min(scenario.cohort, len(federation.clients)))
     device, dtype = _device(scenario.device), _DTYPES[scenario.precision]
     module = model or random.built(
         lambda: build_network(scenario.model, federation.sample_shape, max(federation.classes, 1)),

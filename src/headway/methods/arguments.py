@@ -33,22 +33,50 @@ class Within:
         return f"{lower}value{upper}"
 
 
+@dataclass(frozen=True, init=False)
+class Among:
+    """A few allowed words."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.words
+
+    def __str__(self) -> str:
+        return "value in " + ", ".join(self.words)
+
+
+Limit = Within | Among
+
 Momentum = Annotated[float, Within(0, 1, open_right=True)]
 Weight = Annotated[float, Within(0)]
 Rate = Annotated[float, Within(0, open_left=True)]
 
 
-def ranges(of: Callable[..., Any]) -> dict[str, Within]:
-    """The allowed interval of each annotated argument of a slot or of a catalogue entry."""
-    hints = get_type_hints(of, include_extras=True)
-    found = {name: get_args(hint)[1:] for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return {name: limit for name, extras in found.items() for limit in extras if isinstance(limit, Within)}
+def ranges(of: Callable[..., Any]) -> dict[str, Limit]:
+    """What each annotated argument of a slot or of a catalogue entry allows."""
+    found: dict[str, Limit] = {}
+    for name, hint in get_type_hints(of, include_extras=True).items():
+        for option in (hint, *get_args(hint)):  # also `Weight | None`
+            if get_origin(option) is Annotated:
+                limits = [extra for extra in get_args(option)[1:] if isinstance(extra, Within | Among)]
+                found |= {name: limits[0]} if limits else {}
+    return found
 
 
 def check(owner: str, of: Callable[..., Any], values: Mapping[str, Any]) -> None:
     """Refuse a value outside its interval, naming owner, argument, value and what is allowed."""
     for name, allowed in ranges(of).items():
         value = values[name]
+        if value is None:
+            continue
+        if isinstance(allowed, Among):
+            if value not in allowed:
+                raise UserError(f"{owner}: {name} is '{value}'; allowed: {', '.join(allowed.words)}")
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{owner}: {name} is {value!r}; it must be a number with {allowed}")
         if not math.isfinite(value) or value not in allowed:

@@ -23,7 +23,7 @@ from headway.methods.objective import task
 from headway.methods.server import average
 from headway.methods.slots import Client, End, Fields, Message, Output, State, Step, Uploads
 from headway.methods.wire import Wire
-from headway.vectors import Vector
+from headway.vectors import Vector, leaves_of
 
 SLOTS = ("broadcast", "objective", "local", "server")
 _BASES: dict[str, Callable[[], Any]] = {
@@ -93,6 +93,8 @@ class Method:
     local: Any = None
     server: Any = None
     wire: Wire = field(default_factory=Wire)
+    pooled: bool = False
+    """One client holds everybody's data and nothing is sent: the centralised reference."""
     name: str = field(default="composed", compare=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,25 @@ class Method:
     @property
     def needs_each(self) -> bool:
         return any(getattr(part, "needs_each", False) for _, part in self.parts("server"))
+
+    @property
+    def keeps_best(self) -> bool:
+        return any(getattr(part, "keeps_best", False) for _, part in self.parts())
+
+    @property
+    def suggests(self) -> dict[str, Any]:
+        return {name: value for _, part in self.parts() for name, value in getattr(part, "suggests", {}).items()}
+
+    def fits(self, population: int, cohort: int) -> None:
+        """Refuse a population or a cohort that some slot cannot work with."""
+        for _, part in self.parts():
+            if hasattr(part, "fits"):
+                part.fits(population, cohort)
+
+    def owned(self, server: State) -> set[int]:
+        """The identities of the server's tensors that a slot changes in place."""
+        trees = [server[name][own] for name, part in self.parts("server") for own in getattr(part, "owns", ())]
+        return {id(leaf) for tree in trees for leaf in leaves_of(tree)}
 
     def _check_names(self) -> None:
         seen: dict[str, Any] = {}
@@ -185,7 +206,8 @@ class Method:
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         """The upload (Δ_i and what slots add) and what the client keeps."""
-        fields: dict[str, Vector] = {"delta": end.delta}
+        replaced = any(getattr(part, "replaces_delta", False) for _, part in self.parts("local"))
+        fields: dict[str, Vector] = {} if replaced else {"delta": end.delta}
         keeps = dict(kept)
         for name, part in self.parts("objective", "local"):
             if hasattr(part, "finish"):
@@ -204,13 +226,31 @@ class Method:
         return derived
 
     def update(self, model: Vector, uploads: Uploads, server: State) -> tuple[Vector, State]:
-        """The base moves the model, then each addition in turn."""
+        """Additions may prepare the uploads; then the base moves the model, and each addition in turn."""
         after = dict(server)
         for name, part in self.parts("server"):
-            model, state = part.update(model, uploads, server.get(name, {}))
+            if hasattr(part, "prepare"):
+                uploads, after[name] = part.prepare(uploads, after.get(name, {}))
+        for name, part in self.parts("server"):
+            model, state = part.update(model, uploads, after.get(name, {}))
             if name in server:
                 after[name] = state
         return model, after
+
+    def client_measures(self, memory: State) -> dict[str, Tensor]:
+        """Scalars of one client's round that are recorded as weighted means."""
+        return _measured(self.parts("objective", "local"), memory)
+
+    def server_measures(self, server: State) -> dict[str, Tensor]:
+        return _measured(self.parts("server"), server)
+
+
+def _measured(parts: Iterator[tuple[str, Any]], states: State) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for name, part in parts:
+        if hasattr(part, "measures"):
+            found.update(part.measures(states.get(name, {})))
+    return found
 
 
 def combine(left: Method, right: Method) -> Method:
@@ -234,4 +274,4 @@ def combine(left: Method, right: Method) -> Method:
                 f"{left.name} + {right.name}: both set the wire slot {way}, to {other[0]!r} and {other[1]!r}"
             )
         wire[way] = other[0] if other else codes[0]
-    return Method(**slots, wire=Wire(**wire), name=f"{left.name}+{right.name}")
+    return Method(**slots, wire=Wire(**wire), pooled=left.pooled or right.pooled, name=f"{left.name}+{right.name}")

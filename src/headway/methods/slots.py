@@ -9,7 +9,7 @@ engine stacks clients around them. Only the first hook of each list is required.
     local       direction(w, gradient, memory, step) → (direction, memory)
                 client_state, begin, finish as above
     server      update(model, uploads, state) → (model, state)
-                server_state(model, population), derive(fields, end)
+                server_state(model, population), derive(fields, end), prepare(uploads, state) before any update
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
 Three lifetimes of state. *step*: `begin` returns a memory that `direction` passes on within one client's round.
@@ -18,7 +18,11 @@ Three lifetimes of state. *step*: `begin` returns a memory that `direction` pass
 
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
 `model:stages`), `adds` (this value joins the slot's base instead of being it), `needs_each` (a server that must see
-every client's upload and not only the weighted mean).
+every client's upload and not only the weighted mean), `owns` (names of server state that it changes in place, for
+memories too large to copy), `replaces_delta` (a local rule that uploads something in place of Δ_i), `keeps_best` (the
+output is the iterate of least global loss), `suggests` (settings where the user gives none). Further hooks of any
+slot: `measures(state or memory) → {name: scalar}`, recorded each round, and `fits(population, cohort)`, which refuses
+what cannot work.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from headway.vectors import Vector
@@ -69,6 +74,10 @@ class Batch:
     def mean(self, values: Tensor) -> Tensor:
         """The mean over the samples of per-sample values, shape (batch,)."""
         return (values * self.weight).sum() / self.weight.sum().clamp(min=1)
+
+    def true_class(self, classes: int) -> Tensor:
+        """Shape (batch, classes): whether a class is the sample's own."""
+        return self.y[:, None] == torch.arange(classes, device=self.y.device)
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,8 @@ class Uploads:
     """Σ_i ω_i · field_i with Σ_S ω_i = 1."""
     sent: Message
     """The broadcast as the clients received it; `sent["model"]` is φ."""
+    rate: float
+    """η at the round's first local step."""
     share: float
     """Σ_S p_i: so Σ_S p_i Δ_i = share · mean["delta"], and |S|/N under uniform weights."""
     clients: tuple[int, ...]

@@ -82,4 +82,5 @@ def _value(owner: str, name: str, text: str, kind: Any) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise UserError(f"{owner}: {name} is '{text}'; it must be a number") from None
+        number = "a whole number" if kind is int else "a number"
+        raise UserError(f"{owner}: {name} is '{text}'; it must be {number}") from None

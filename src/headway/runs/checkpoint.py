@@ -15,8 +15,9 @@ from typing import Any
 import safetensors.torch
 from safetensors import SafetensorError
 
-from headway.engine.round import Model, start
-from headway.engine.simulation import MemoryStore, Progress
+from headway.engine.round import Model
+from headway.engine.simulation import Progress, begin
+from headway.engine.states import ClientStates
 from headway.engine.world import World
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
@@ -25,13 +26,25 @@ from headway.runs.files import read_json, sync_folder, write_atomically, write_j
 from headway.vectors import moved, named_leaves, refill
 
 FORMAT = 1
-_FREE = ("rounds", "target", "stop_at_target", "data_dir", "device", "executor", "checkpoint_every", "seeds")
+_FREE = (
+    "rounds",
+    "target",
+    "stop_at_target",
+    "data_dir",
+    "device",
+    "executor",
+    "checkpoint_every",
+    "client_state_mb",
+    "seeds",
+)
 """Settings that may change between a run and its resume."""
-_TOTALS = ("bytes_down", "bytes_up", "steps", "reached")
+_TOTALS = ("bytes_down", "bytes_up", "steps", "reached", "best_loss")
 
 
-def _tree(model: Model) -> dict[str, Any]:
-    return {"model": model.theta, "buffers": model.buffers, "server": model.server}
+def _tree(progress: Progress) -> dict[str, Any]:
+    model, best = progress.model, progress.best
+    tree = {"model": model.theta, "buffers": model.buffers, "server": model.server}
+    return tree if best is None else {**tree, "best": {"model": best.theta, "buffers": best.buffers}}
 
 
 class Checkpoint:
@@ -46,7 +59,7 @@ class Checkpoint:
     def exists(self) -> bool:
         return self.manifest.is_file()
 
-    def save(self, progress: Progress, store: MemoryStore, executor: str) -> None:
+    def save(self, progress: Progress, store: ClientStates, executor: str) -> None:
         if self.committed is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             if self.rows.used:
@@ -54,9 +67,9 @@ class Checkpoint:
         elif progress.round == self.committed:
             return
         if self.rows.used and store.touched:
-            self.rows.save(store.states, store.touched, self.committed or 0, progress.round)
+            self.rows.save(store.get, store.touched, self.committed or 0, progress.round)
         name = f"server-{progress.round:07d}.safetensors"
-        tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress.model)).items()}
+        tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
         write_json(
@@ -83,30 +96,30 @@ class Checkpoint:
                 os.unlink(file)
         sync_folder(self.folder)
 
-    def load(self) -> tuple[Progress, MemoryStore, str]:
+    def load(self) -> tuple[Progress, ClientStates, str]:
         """The committed state, its client states, and the executor it was made with."""
         manifest = read_json(self.manifest)
         if manifest.get("format") != FORMAT:
             raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
         self._check_scenario(manifest.get("scenario"))
         try:
-            model = self._model(self.folder / manifest["server"], manifest["sha256"])
+            model, best = self._models(self.folder / manifest["server"], manifest["sha256"])
             smoothed = Smoothed(**manifest["smoothed"])
-            progress = Progress(int(manifest["round"]), model, smoothed=smoothed, **manifest["totals"])
+            progress = Progress(int(manifest["round"]), model, smoothed=smoothed, best=best, **manifest["totals"])
             executor = str(manifest["executor"])
             layout = manifest["clients"]
         except (KeyError, TypeError, ValueError) as fault:
             raise UserError(f"{self.manifest} is damaged: {fault!r}") from None
-        store = MemoryStore()
+        store = ClientStates(self.world.state_limit)
         if self.rows.used:
             if layout != self.rows.layout():
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
-            store.states = {
-                client: moved(state, self.world.device) for client, state in self.rows.load(progress.round).items()
-            }
+            for client, state in self.rows.load(progress.round):
+                store.put(client, moved(state, self.world.device))
+            store.touched.clear()
         return progress, store, executor
 
-    def reopen(self) -> tuple[Progress, MemoryStore, str]:
+    def reopen(self) -> tuple[Progress, ClientStates, str]:
         """Load to go on from here: what was written after the checkpoint is forgotten."""
         progress, store, executor = self.load()
         if self.rows.used:
@@ -130,7 +143,7 @@ class Checkpoint:
                     "start a new run to change it"
                 )
 
-    def _model(self, path: Path, checksum: str) -> Model:
+    def _models(self, path: Path, checksum: str) -> tuple[Model, Model | None]:
         try:
             content = path.read_bytes()
         except OSError as fault:
@@ -141,11 +154,12 @@ class Checkpoint:
             tensors = safetensors.torch.load(content)
         except SafetensorError as fault:
             raise UserError(f"the checkpoint is damaged: {path}: {fault}") from None
-        template = _tree(start(self.world))
+        template = _tree(begin(self.world))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {
             path: leaf.shape for path, leaf in tensors.items()
         }:
             raise UserError(f"{path} does not fit this method and model: other tensors or shapes")
         filled = moved(refill(template, [tensors[name] for name in expected]), self.world.device)
-        return Model(filled["model"], filled["buffers"], filled["server"])
+        best = Model(filled["best"]["model"], filled["best"]["buffers"], {}) if "best" in filled else None
+        return Model(filled["model"], filled["buffers"], filled["server"]), best

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from headway.engine.states import from_row, row_bytes
 from headway.errors import UserError
-from headway.vectors import leaves_of, named_leaves, nbytes, refill
+from headway.vectors import named_leaves, nbytes
 
 _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
 
@@ -60,14 +59,14 @@ class ClientRows:
             file.truncate(self.size)
             os.fsync(file.fileno())
 
-    def save(self, states: dict[int, dict[str, Any]], touched: Iterable[int], committed: int, round: int) -> None:
+    def save(self, state_of: Callable[[int], Any], touched: Iterable[int], committed: int, round: int) -> None:
         """Write the touched clients as of `round`, leaving what the checkpoint of round `committed` uses."""
         handle = os.open(self.path, os.O_RDWR)
         try:
             stamps = self._stamps(handle)
             for client in sorted(touched):
                 slot = 1 - _current(stamps[client]["round"], committed)
-                content = _row(states[client])
+                content = row_bytes(state_of(client))
                 os.pwrite(handle, content, self._offset(client, slot))
                 stamps[client, slot] = (round, zlib.crc32(content), 0)
             os.fsync(handle)
@@ -76,18 +75,16 @@ class ClientRows:
         finally:
             os.close(handle)
 
-    def load(self, round: int) -> dict[int, dict[str, Any]]:
-        """Every client's state as of the checkpoint of `round`."""
+    def load(self, round: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Every client with its state as of the checkpoint of `round`, one after another."""
         if not self.path.is_file() or self.path.stat().st_size != self.size:
             raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         handle = os.open(self.path, os.O_RDONLY)
         try:
             stamps = self._stamps(handle)
             stamps[stamps["round"] > round] = (0, 0, 0)
-            return {
-                int(client): self._read(handle, int(client), stamps[client])
-                for client in np.flatnonzero(stamps["round"].max(1) > 0)
-            }
+            for client in np.flatnonzero(stamps["round"].max(1) > 0):
+                yield int(client), self._read(handle, int(client), stamps[client])
         finally:
             os.close(handle)
 
@@ -109,24 +106,10 @@ class ClientRows:
             raise UserError(
                 f"the checkpoint is damaged: the state of client {client} in {self.path} fails its checksum"
             )
-        tensors, at = [], 0
-        for leaf in leaves_of(self.newcomer):
-            size = nbytes(leaf)
-            tensors.append(_tensor(content[at : at + size], leaf))
-            at += size
-        return refill(self.newcomer, tensors)  # type: ignore[no-any-return]
+        return from_row(content, self.newcomer)
 
 
 def _current(rounds: np.ndarray, committed: int) -> int:
     """The slot that the checkpoint of round `committed` uses; 1 where it uses none, so that 0 is written first."""
     valid = np.where((rounds > 0) & (rounds <= committed), rounds, 0)
     return int(np.argmax(valid)) if valid.any() else 1
-
-
-def _row(state: dict[str, Any]) -> bytes:
-    return b"".join(leaf.detach().cpu().contiguous().numpy().tobytes() for leaf in leaves_of(state))
-
-
-def _tensor(content: bytes, like: Tensor) -> Tensor:
-    flat = torch.frombuffer(bytearray(content), dtype=like.dtype) if content else torch.empty(0, dtype=like.dtype)
-    return flat.reshape(like.shape)

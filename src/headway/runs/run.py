@@ -17,7 +17,7 @@ from torch import nn
 
 from headway.engine import simulation
 from headway.engine.choice import choose
-from headway.engine.simulation import MemoryStore
+from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.errors import ClientError, Diverged, UserError
 from headway.measure.summary import summarise
@@ -121,7 +121,7 @@ def _driven(world: World, folder: Path | None, file: Any, observer: Observer) ->
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
     fresh = checkpoint is None or not checkpoint.exists()
     if fresh or checkpoint is None:
-        progress, store, asked = simulation.begin(world), MemoryStore(), scenario.executor
+        progress, store, asked = simulation.begin(world), ClientStates(world.state_limit), scenario.executor
     else:
         progress, store, asked = checkpoint.reopen()
     past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
@@ -153,7 +153,7 @@ def _driven(world: World, folder: Path | None, file: Any, observer: Observer) ->
         executor.close()
     if stop.is_set() and not simulation.finished(world, progress):
         raise Interrupted
-    module = world.network.module(progress.model.theta, progress.model.buffers)
+    module = world.network.module(progress.output.theta, progress.output.buffers)
     result = Result(world.method.name, scenario, past, module, executor.name, folder)
     if folder:
         write_json(folder / "summary.json", {"finished": True, **result.summary})
@@ -282,7 +282,7 @@ def _loaded(world: World, folder: Path) -> Result:
         raise UserError(f"{folder} has no checkpoint yet")
     progress, _, executor = checkpoint.load()
     past = records.until(folder / "rounds.jsonl", progress.round)
-    module = world.network.module(progress.model.theta, progress.model.buffers)
+    module = world.network.module(progress.output.theta, progress.output.buffers)
     return Result(world.method.name, world.scenario, past, module, executor, folder)
 
 

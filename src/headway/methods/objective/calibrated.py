@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from headway.methods.arguments import Weight, slot
 from headway.methods.slots import Output, State, Step
@@ -24,7 +23,7 @@ class calibrated:
         counts = step.client.class_counts.to(output.logits.dtype)
         margin = self.temperature * counts.clamp(min=1).pow(-0.25)
         logits = torch.where(counts > 0, output.logits - margin, -1e30)
-        true = F.one_hot(step.batch.y, logits.shape[1]).bool()
+        true = step.batch.true_class(logits.shape[1])
         below = logits.masked_fill(true, -1e30) if self.others else logits
         own = torch.where(true, logits, 0.0).sum(1)
         return step.batch.mean(torch.logsumexp(below, dim=1) - own)

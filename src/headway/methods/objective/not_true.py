@@ -22,7 +22,7 @@ class not_true:
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         teacher = step.forward(step.received["model"]).logits
-        true = F.one_hot(step.batch.y, output.logits.shape[1]).bool()
+        true = step.batch.true_class(output.logits.shape[1])
         others = (logits.masked_fill(true, -1e30) / self.temperature for logits in (teacher, output.logits))
         log_teacher, log_student = (F.log_softmax(logits, dim=1) for logits in others)
         terms = (log_teacher.exp() * (log_teacher - log_student)).masked_fill(true, 0.0)

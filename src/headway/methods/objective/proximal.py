@@ -11,13 +11,15 @@ from headway.vectors import Vector
 class proximal:
     """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ).
 
-    FedProx (Li et al. 2020); FedACG Eq. 4, where the anchor φ is θ + λm.
+    FedProx (Li et al. 2020); FedACG Eq. 4, where the anchor φ is θ + λm. Without `half` it is β‖w − φ‖², as the
+    public FedACG program writes it (its 0.001 is β = 0.002 here).
     """
 
     beta: Weight
+    half: bool = True
 
     adds = True
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         away = w - step.received["model"]
-        return 0.5 * self.beta * away.dot(away)
+        return (0.5 if self.half else 1.0) * self.beta * away.dot(away)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import torch
+
 from headway.methods.arguments import Momentum, Rate, slot
 from headway.methods.slots import State, Uploads
 from headway.vectors import Vector
@@ -9,17 +11,24 @@ from headway.vectors import Vector
 class momentum:
     """m ← λm + Δ ; θ ← θ + η_g m, m₀ = 0: heavy ball on the mean update (FedAvgM; FedACG Alg. 1, where η_g = 1).
 
-    It provides m, which a lookahead broadcast reads.
+    It provides m, which a lookahead broadcast reads. With `rate_ratio` m is kept in units of the local rate, as SlowMo
+    and the 2021 program do: m ← λ(η_t/η_{t−1})m + Δ, so that a decaying rate shrinks the past too.
     """
 
     momentum: Momentum
     server_rate: Rate = 1.0
+    rate_ratio: bool = False
 
     provides = ("server:momentum",)
 
     def server_state(self, model: Vector, population: int) -> State:
-        return {"momentum": model.zeros()}
+        state: State = {"momentum": model.zeros()}
+        return {**state, "rate": torch.ones((), dtype=torch.float64)} if self.rate_ratio else state
 
     def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
-        m = self.momentum * state["momentum"] + uploads.mean["delta"]
-        return model + self.server_rate * m, {"momentum": m}
+        kept = self.momentum * (uploads.rate / float(state["rate"])) if self.rate_ratio else self.momentum
+        m = kept * state["momentum"] + uploads.mean["delta"]
+        after = {**state, "momentum": m}
+        if self.rate_ratio:
+            after["rate"] = torch.full_like(state["rate"], uploads.rate)
+        return model + self.server_rate * m, after

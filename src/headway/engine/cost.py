@@ -1,0 +1,71 @@
+"""What a method costs, computed from the messages it really sends, the state it really keeps and the work it does.
+
+One client plays one real round of a small network; nothing is typed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from headway import random
+from headway.engine import round as rounds
+from headway.engine.choice import Nothing
+from headway.engine.serial import train
+from headway.engine.world import World, build
+from headway.methods.method import Method
+from headway.models.networks import Staged
+from headway.scenario import Scenario
+from headway.vectors import nbytes
+
+CLIENTS, WIDTH = 100, 64
+_SCENARIO = Scenario(steps=2, batch_size=4, participation=0.01, device="cpu", executor="serial")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Traffic, state and memory in multiples of the model; passes in FedAvg's forward and backward passes."""
+
+    down: float
+    up: float
+    client_state: float
+    server_memory: float
+    passes: float
+
+
+def _world(method: Method) -> World:
+    """100 clients of 8 samples, so two steps of four are one epoch; three stages of 64 × 64."""
+    stages = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3)]
+    module = random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
+    x = random.uniform(torch.tensor(random.key(0, "cost")), (8, WIDTH))
+    clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
+    return build(_SCENARIO, method, model=module, clients=clients, test=clients[0])
+
+
+def _flops(world: World) -> tuple[float, int, int]:
+    """Operations of one client's epoch, and its bytes down and up."""
+    with world.arithmetic():
+        assignment, down = rounds.assign(world, rounds.start(world), Nothing(), [0], 1)
+        with FlopCounterMode(display=False) as counter:
+            trained = train(world.rules, assignment, assignment.works[0])
+    if world.method.pooled:
+        return counter.get_total_flops(), 0, 0
+    return counter.get_total_flops(), down, int(trained["bytes"])
+
+
+def cost(method: Method) -> Cost:
+    """The price of a method, per client and round."""
+    world = _world(method)
+    size = nbytes(world.network.parameters)
+    operations, down, up = _flops(world)
+    plain, _, _ = _flops(_world(Method()))
+    return Cost(
+        down=down / size,
+        up=up / size,
+        client_state=nbytes(world.method.client_state(world.network.parameters)) / size,
+        server_memory=1 + nbytes(world.method.server_state(world.network.parameters, CLIENTS)) / size,
+        passes=operations / plain,
+    )

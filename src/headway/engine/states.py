@@ -1,0 +1,87 @@
+"""Client states by id: in memory and, past a limit, in a file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.vectors import leaves_of, moved, nbytes, refill
+
+
+class ClientStates:
+    """What each client keeps between rounds. `touched` are those changed since it was last emptied.
+
+    With a limit in bytes, the states used longest ago move to an unnamed file of fixed rows, which the system removes
+    when the run ends; a client that returns finds its own.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.states: dict[int, dict[str, Any]] = {}
+        self.touched: set[int] = set()
+        self._file: Any = None
+        self._spilled: set[int] = set()
+        self._like: dict[str, Any] = {}
+        self._row = 0
+
+    def get(self, client: int) -> dict[str, Any] | None:
+        if client in self.states:
+            state = self.states.pop(client)
+            self.states[client] = state  # the newest is last
+            return state
+        return self._read(client) if client in self._spilled else None
+
+    def put(self, client: int, state: dict[str, Any]) -> None:
+        """Keep a state; the caller gives it away."""
+        self.states.pop(client, None)
+        self._spilled.discard(client)
+        self.states[client] = state
+        self.touched.add(client)
+        self._spill()
+
+    def clients(self) -> Iterator[int]:
+        yield from sorted(self.states.keys() | self._spilled)
+
+    def _spill(self) -> None:
+        if self.limit is None:
+            return
+        newest = next(reversed(self.states))
+        self._like = self.states[newest]
+        self._row = self._row or nbytes(self._like)
+        while len(self.states) > 1 and len(self.states) * self._row > self.limit:
+            oldest = next(iter(self.states))
+            self._write(oldest, self.states.pop(oldest))
+
+    def _write(self, client: int, state: dict[str, Any]) -> None:
+        self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the states
+        os.pwrite(self._file.fileno(), row_bytes(state), client * self._row)
+        self._spilled.add(client)
+
+    def _read(self, client: int) -> dict[str, Any]:
+        content = os.pread(self._file.fileno(), self._row, client * self._row)
+        return moved(from_row(content, self._like), leaves_of(self._like)[0].device)  # type: ignore[no-any-return]
+
+
+def row_bytes(state: dict[str, Any]) -> bytes:
+    """A state's tensors one after another."""
+    return b"".join(leaf.detach().cpu().contiguous().numpy().tobytes() for leaf in leaves_of(state))
+
+
+def from_row(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
+    """The state that `row_bytes` wrote, shaped like another."""
+    tensors, at = [], 0
+    for leaf in leaves_of(like):
+        size = nbytes(leaf)
+        tensors.append(_tensor(content[at : at + size], leaf))
+        at += size
+    return refill(like, tensors)  # type: ignore[no-any-return]
+
+
+def _tensor(content: bytes, like: Tensor) -> Tensor:
+    flat = torch.frombuffer(bytearray(content), dtype=like.dtype) if content else torch.empty(0, dtype=like.dtype)
+    return flat.reshape(like.shape)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import torch
+
+from headway.methods.arguments import Momentum, Rate, slot
+from headway.methods.slots import State, Uploads
+from headway.vectors import Vector
+
+
+@slot
+class adam:
+    """m ← β₁m + (1−β₁)Δ ; v ← β₂v + (1−β₂)Δ² ; θ ← θ + η_g m/(√v + ε), v₀ = ε²: FedAdam (Reddi et al. 2021, Alg. 2).
+
+    There is no bias correction. With `from_momentum` the second moment is that of m, as in the 2021 program.
+    """
+
+    beta1: Momentum
+    beta2: Momentum
+    eps: Rate
+    server_rate: Rate
+    from_momentum: bool = False
+
+    def server_state(self, model: Vector, population: int) -> State:
+        return {"m": model.zeros(), "v": model.map(lambda leaf: torch.full_like(leaf, self.eps**2))}
+
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+        delta = uploads.mean["delta"]
+        m = self.beta1 * state["m"] + (1 - self.beta1) * delta
+        square = (m if self.from_momentum else delta).map(torch.square)
+        v = self.beta2 * state["v"] + (1 - self.beta2) * square
+        step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
+        return model + self.server_rate * step, {"m": m, "v": v}

@@ -1,0 +1,106 @@
+"""Methods whose clients remember: SCAFFOLD, FedDyn, FedDC, MIFA and MIFAM.
+
+Where the papers write 1/N it is p_i = n_i/Σ_N n when the aggregation weights are by size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reference.problem import Array, Problem, Trace
+
+
+def _zeros(problem: Problem) -> dict[int, Array]:
+    return {i: np.zeros_like(problem.start) for i in range(len(problem.clients))}
+
+
+def scaffold(problem: Problem, server_rate: float = 1.0) -> Trace:
+    """u = g − c_i + c ; c_i⁺ = c_i − c − Δ_i/Σ_kη_k ; c ← c + Σ_S p_i(c_i⁺ − c_i) ; θ ← θ + η_gΔ.
+
+    Karimireddy et al. 2020, Alg. 1, option II.
+    """
+    theta, trace = problem.start, []
+    c, own = np.zeros_like(theta), _zeros(problem)
+    for t, cohort in problem.rounds():
+        deltas, moved = {}, np.zeros_like(theta)
+        for i in cohort:
+
+            def rule(w: Array, g: Array, rows: Array, rate: float, mine: Array = own[i], c: Array = c) -> Array:
+                return g - mine + c
+
+            deltas[i] = problem.descend(t, i, theta, rule=rule) - theta
+            after = own[i] - c - deltas[i] / problem.rate_sum(t, i)
+            moved = moved + problem.share(i) * (after - own[i])
+            own[i] = after
+        c = c + moved
+        theta = theta + server_rate * problem.mean(deltas)
+        trace.append({"theta": theta, "c": c})
+    return trace
+
+
+def feddyn(problem: Problem, alpha: float, mu: float | None = None) -> Trace:
+    """f − ⟨h_i, w⟩ + α/2‖w − θ‖² ; h_i ← h_i − αΔ_i ; h ← h − αΣ_S p_iΔ_i ; θ ← Σω_iθ_i − h/α.
+
+    Acar et al. 2021; `mu` in place of the quadratic term's α as in AGM21 (reference-facts A4.5).
+    """
+    theta, trace = problem.start, []
+    h, own = np.zeros_like(theta), _zeros(problem)
+    pull = alpha if mu is None else mu
+    for t, cohort in problem.rounds():
+        models = {}
+        for i in cohort:
+
+            def gradient(w: Array, rows: Array, mine: Array = own[i], anchor: Array = theta) -> Array:
+                return problem.gradient(w, rows) - mine + pull * (w - anchor)
+
+            models[i] = problem.descend(t, i, theta, gradient)
+            own[i] = own[i] - alpha * (models[i] - theta)
+        for i in cohort:
+            h = h - alpha * problem.share(i) * (models[i] - theta)
+        theta = problem.mean(models) - h / alpha
+        trace.append({"theta": theta, "h": h})
+    return trace
+
+
+def feddc(problem: Problem, alpha: float) -> Trace:
+    """f + α/2‖w + h_i − θ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; θ ← Σω_iθ_i + Σ_N p_ih_i ; c, c_i as in SCAFFOLD.
+
+    Gao et al. 2022. The mean of h_i runs over all N clients.
+    """
+    theta, trace = problem.start, []
+    c, own, drift = np.zeros_like(theta), _zeros(problem), _zeros(problem)
+    for t, cohort in problem.rounds():
+        models, moved = {}, np.zeros_like(theta)
+        for i in cohort:
+
+            def gradient(
+                w: Array, rows: Array, i: int = i, mine: Array = own[i], c: Array = c, anchor: Array = theta
+            ) -> Array:
+                return problem.gradient(w, rows) + alpha * (w + drift[i] - anchor) + c - mine
+
+            models[i] = problem.descend(t, i, theta, gradient)
+            delta = models[i] - theta
+            after = own[i] - c - delta / problem.rate_sum(t, i)
+            moved = moved + problem.share(i) * (after - own[i])
+            own[i] = after
+            drift[i] = drift[i] + delta
+        c = c + moved
+        theta = problem.mean(models) + np.sum([problem.share(i) * drift[i] for i in drift], axis=0)
+        trace.append({"theta": theta, "c": c})
+    return trace
+
+
+def mifam(problem: Problem, momentum: float = 0.0, server_rate: float = 1.0) -> Trace:
+    """004 Alg. 6: d ← d + Σ_S p_i(g_i − g_i^old), g_i = x_t − x_i ; m ← β₁m + d ; x ← x − η_g m. MIFA: β₁ = 0."""
+    theta, trace = problem.start, []
+    old = _zeros(problem)
+    d, m = np.zeros_like(theta), np.zeros_like(theta)
+    for t, cohort in problem.rounds():
+        for i in cohort:
+            g = theta - problem.descend(t, i, theta)
+            d = d + problem.share(i) * (g - old[i])
+            old[i] = g
+        m = momentum * m + d
+        theta = theta - server_rate * m
+        trace.append({"theta": theta, "d": d, "m": m})
+    return trace

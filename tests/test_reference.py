@@ -1,0 +1,399 @@
+"""Headway against `tests/reference`: the same batches, cohorts and initial model, and the same θ in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+from torch import nn
+
+import headway as hw
+from conftest import EXECUTORS
+from headway.data.batches import plan
+from headway.engine.round import Outcome, play, start
+from headway.engine.simulation import begin, simulate
+from headway.engine.states import ClientStates
+from headway.engine.world import World, build
+from headway.models.networks import Staged
+from headway.random import built
+from headway.scenario import Scenario
+from headway.vectors import Vector
+from reference import averaging, cone, deep, gradma, stateful
+from reference.problem import Problem, Trace, softmax_gradient, softmax_loss
+
+SIZES = (3, 17, 8, 24, 5, 11)
+FEATURES, CLASSES = 5, 4
+COHORTS = [[1, 3, 0], [3, 1, 4], [0, 2, 3], [4, 0, 1], [2, 3, 1], [0, 4, 2], [5, 1, 3], [0, 5, 1], [2, 4, 5], [3, 5, 0]]
+"""Clients return after one to five rounds; client 2 is new in round 3, client 5 in round 7."""
+ALL = [list(range(len(SIZES)))] * 8
+TENSORS = [slice(0, CLASSES * FEATURES), slice(CLASSES * FEATURES, None)]
+
+BASE = Scenario(
+    participation=0.5,
+    epochs=2,
+    batch_size=4,
+    rate=0.4,
+    rate_decay=0.9,
+    weight_decay=0.01,
+    clip=0.0,
+    precision="fp64",
+    device="cpu",
+)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "size": {},
+    "uniform-clipped": {"weights": "uniform", "clip": 1.0},
+    "equal-steps": {"steps": 5, "rate_decay_epoch": 0.8, "executor": "batched"},
+}
+"""Unequal K_i and weights by size; uniform weights and clipping; K = 5 for all, and η falls inside a round."""
+
+
+@cache
+def _samples() -> tuple[list[tuple[np.ndarray, np.ndarray]], tuple[np.ndarray, np.ndarray]]:
+    """Clients of unequal size that hold two or more of the four classes, most of them not all; and a test set."""
+    draw = np.random.default_rng(3)
+    centres = draw.normal(size=(CLASSES, FEATURES))
+    labels = []
+    for client, size in enumerate(SIZES):
+        mix = draw.dirichlet(np.full(CLASSES, 0.4))
+        labels.append(draw.choice(CLASSES, size, p=mix))
+        labels[-1][:2] = client % CLASSES, (client + 1) % CLASSES
+    labels.append(np.arange(20) % CLASSES)
+    pairs = [(centres[y] + 0.7 * draw.normal(size=(len(y), FEATURES)), y) for y in labels]
+    return pairs[:-1], pairs[-1]
+
+
+def _world(
+    spelled: Any, network: Callable[[], nn.Module] = lambda: nn.Linear(FEATURES, CLASSES), **settings: Any
+) -> World:
+    clients, test = _samples()
+    module = built(network, 11, "reference")
+    return build(BASE.changed(**settings), hw.method(spelled), model=module, clients=clients, test=test)
+
+
+def _exported(world: World, cohorts: list[list[int]]) -> Problem:
+    """The run's data, batches, settings and initial model as plain arrays."""
+    scenario, federation = world.scenario, world.federation
+    batches = {}
+    for t, cohort in enumerate(cohorts, 1):
+        for client in cohort:
+            found = plan(scenario, federation.clients[client], scenario.seed, t, client, 0)
+            batches[t, client] = [rows[:count] for rows, count in zip(found.rows, found.counts, strict=True)]
+    return Problem(
+        x=federation.train.x.double().numpy(),
+        y=federation.train.y.numpy(),
+        clients=[np.asarray(rows) for rows in federation.clients],
+        cohorts=cohorts,
+        batches=batches,
+        batch_size=scenario.batch_size,
+        start=world.network.parameters.flat().double().numpy(),
+        rate=scenario.rate,
+        rate_decay=scenario.rate_decay,
+        rate_decay_epoch=scenario.rate_decay_epoch,
+        weight_decay=scenario.weight_decay,
+        clip=scenario.clip,
+        by_size=scenario.weights == "size",
+    )
+
+
+def _trace(world: World, cohorts: list[list[int]]) -> tuple[Trace, list[Outcome]]:
+    """θ and every leaf of the server's state after each round, flat, and what the rounds reported."""
+    name = world.scenario.executor
+    hand = EXECUTORS["serial" if name == "auto" else name](world.rules)
+    model, store = start(world), ClientStates()
+    trace, outcomes = [], []
+    with world.arithmetic():
+        for number, cohort in enumerate(cohorts, 1):
+            model, outcome = play(world, model, store, hand, cohort, number)
+            trace.append({"theta": model.theta.flat().numpy().copy(), **_server(model.server)})
+            outcomes.append(outcome)
+    hand.close()
+    return trace, outcomes
+
+
+def _server(state: Any) -> dict[str, np.ndarray]:
+    """Flat vectors by the name they have in their slot."""
+    return {
+        name: value.flat().numpy().copy()
+        for kept in state.values()
+        for name, value in kept.items()
+        if isinstance(value, Vector)
+    }
+
+
+def _agree(found: Trace, expected: Trace, letters: dict[str, str], tolerance: float = 1e-9) -> None:
+    """The same θ in every round, and the same server state under its name in Headway."""
+    assert len(found) == len(expected)
+    for number, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
+        for letter, name in {"theta": "theta", **letters}.items():
+            gap = float(np.abs(ours[name] - theirs[letter]).max())
+            assert gap < tolerance, f"{letter} after round {number} differs by {gap:.2e}"
+    moved = np.abs(expected[-1]["theta"] - expected[0]["theta"]).max()
+    assert 1e-2 < moved < 1e2, "a trajectory that stands still or runs away shows nothing"
+
+
+Reference = Callable[[Problem], Trace]
+METHODS: dict[str, tuple[Reference, dict[str, str]]] = {
+    "fedavg": (averaging.fedavg, {}),
+    "fedavg:server_rate=.6": (lambda p: averaging.fedavg(p, 0.6), {}),
+    "fedprox:mu=.3": (lambda p: averaging.fedprox(p, 0.3), {}),
+    "fedprox:mu=.3,half=false": (lambda p: averaging.fedprox(p, 0.3, half=False), {}),
+    "fedavgm:momentum=.6": (lambda p: averaging.fedavgm(p, 0.6), {"m": "momentum"}),
+    "fedavgm:momentum=.6,server_rate=.7": (lambda p: averaging.fedavgm(p, 0.6, 0.7), {"m": "momentum"}),
+    "fedavgm:momentum=.6,rate_ratio=true": (lambda p: averaging.slowmo(p, 0.6), {}),
+    "fedadam:beta1=.9,beta2=.99,eps=.001,server_rate=.01": (lambda p: averaging.fedadam(p, 0.9, 0.99, 1e-3, 0.01), {}),
+    "fedadam:beta1=.8,beta2=.9,eps=.1,server_rate=.2": (lambda p: averaging.fedadam(p, 0.8, 0.9, 0.1, 0.2), {}),
+    "fedadam:beta1=.9,beta2=.99,eps=.001,server_rate=.01,from_momentum=true": (
+        lambda p: averaging.fedadam(p, 0.9, 0.99, 1e-3, 0.01, from_momentum=True),
+        {},
+    ),
+    "fedcm:alpha=.3": (lambda p: averaging.fedcm(p, 0.3), {}),
+    "mimelite:momentum=.5": (lambda p: averaging.mimelite(p, 0.5), {}),
+    "fedacg:lam=.7,beta=.1": (lambda p: averaging.fedacg(p, 0.7, 0.1), {"m": "momentum"}),
+    "fedagm:lam=.6,beta=.1,alpha=.8,server_rate=.7": (lambda p: averaging.fedagm(p, 0.6, 0.1, 0.8, 0.7), {}),
+    "fednag:gamma=.6": (lambda p: averaging.fednag(p, 0.6), {}),
+    "scaffold": (stateful.scaffold, {}),
+    "scaffold:server_rate=.8": (lambda p: stateful.scaffold(p, 0.8), {}),
+    "feddyn:alpha=.1": (lambda p: stateful.feddyn(p, 0.1), {}),
+    "feddyn:alpha=.1,mu=.05": (lambda p: stateful.feddyn(p, 0.1, 0.05), {}),
+    "feddc:alpha=.1": (lambda p: stateful.feddc(p, 0.1), {}),
+    "mifa": (stateful.mifam, {}),
+    "mifam:momentum=.5": (lambda p: stateful.mifam(p, 0.5), {}),
+    "gradma-w": (gradma.gradma_w, {}),
+    "gradma-w:scope=tensor": (lambda p: gradma.gradma_w(p, tensors=TENSORS), {}),
+    "gradma-s:momentum=.5,memory_decay=.5,memory=4": (lambda p: gradma.gradma_s(p, 0.5, 0.5, 4), {}),
+    "gradma-s:momentum=.5,memory_decay=.5,memory=6": (lambda p: gradma.gradma_s(p, 0.5, 0.5, 6), {}),
+    "gradma-s:momentum=.5,memory_decay=.5,memory=0": (lambda p: gradma.gradma_s(p, 0.5, 0.5, 0), {}),
+    "gradma-s:momentum=.5,memory_decay=.5,memory=4,scope=tensor": (
+        lambda p: gradma.gradma_s(p, 0.5, 0.5, 4, tensors=TENSORS),
+        {},
+    ),
+    "gradma:momentum=.5,memory_decay=.5,memory=4": (lambda p: gradma.gradma(p, 0.5, 0.5, 4), {}),
+    "gradma:momentum=.5,memory_decay=.5,memory=6,scope=tensor": (
+        lambda p: gradma.gradma(p, 0.5, 0.5, 6, tensors=TENSORS),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("spelled", METHODS)
+def test_the_trajectory_is_the_reference_one(spelled: str, variant: str) -> None:
+    reference, letters = METHODS[spelled]
+    world = _world(spelled, **VARIANTS[variant])
+    found, _ = _trace(world, COHORTS)
+    _agree(found, reference(_exported(world, COHORTS)), letters)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_fednag_with_all_workers_is_the_reference_one(variant: str) -> None:
+    """Alg. 1 of 003 as printed: every worker takes part in every round."""
+    world = _world("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
+    found, _ = _trace(world, ALL)
+    _agree(found, averaging.fednag(_exported(world, ALL), 0.6), {})
+
+
+def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
+    """003 Eq. 6: w^f = argmin_k F(w(kτ)), F = Σ_i D_i F_i / D. A large rate makes the last iterate not the best."""
+    world = _world("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
+    hand = EXECUTORS["serial"](world.rules)
+    for _, progress in simulate(world, hand, ClientStates(), begin(world)):  # noqa: B007
+        pass
+    hand.close()
+    problem = _exported(world, ALL)
+    trace = averaging.fednag(problem, 0.9)
+    losses = [softmax_loss(entry["theta"], problem.x, problem.y) for entry in trace]
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1
+    assert np.abs(progress.output.theta.flat().numpy() - trace[best]["theta"]).max() < 1e-9
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("spelled", "reference"), [("csgd", averaging.fedavg), ("cnag:gamma=.6", lambda p: averaging.fednag(p, 0.6))]
+)
+def test_the_centralised_methods_train_one_client_with_everybody_s_data(
+    spelled: str, reference: Reference, variant: str
+) -> None:
+    world = _world(spelled, **VARIANTS[variant])
+    cohorts = [[0]] * 8
+    problem = _exported(world, cohorts)
+    assert [list(rows) for rows in problem.clients] == [list(range(sum(SIZES)))]
+    found, _ = _trace(world, cohorts)
+    _agree(found, reference(problem), {})
+
+
+def test_gradma_s_evicts_as_worked_out_by_hand() -> None:
+    """Counters of Alg. 4 on paper for COHORTS and m = 4; in rounds 6, 9 and 10 the earliest stored of a tie goes."""
+    memory = gradma.Memory(4)
+    for cohort in COHORTS:
+        memory.reduce(cohort)
+    assert memory.evicted == [4, 2, 4, 1, 4, 2, 1, 3, 2]
+
+
+# The references themselves.
+
+
+def test_the_reference_gradient_is_the_slope_of_the_reference_loss() -> None:
+    problem = _exported(_world("fedavg"), COHORTS)
+    rows = problem.clients[1]
+    slope = softmax_gradient(problem.start, problem.x[rows], problem.y[rows])
+    for j in range(len(slope)):
+        step = np.zeros_like(slope)
+        step[j] = 1e-5
+        after, before = (softmax_loss(problem.start + s, problem.x[rows], problem.y[rows]) for s in (step, -step))
+        assert abs((after - before) / 2e-5 - slope[j]) < 1e-9
+
+
+def test_the_clipped_variant_clips_some_gradients_and_not_others() -> None:
+    world = _world("fedavg", **VARIANTS["uniform-clipped"])
+    problem = _exported(world, COHORTS)
+    thetas = [problem.start, *(entry["theta"] for entry in averaging.fedavg(problem))]
+    norms = [
+        float(np.linalg.norm(problem.gradient(thetas[t - 1], rows)))
+        for t, cohort in problem.rounds()
+        for i in cohort
+        for rows, _ in problem.steps(t, i)
+    ]
+    clipped = sum(norm > problem.clip for norm in norms)
+    assert 0.1 * len(norms) < clipped < 0.9 * len(norms)
+
+
+def _kkt_residual(p: np.ndarray, found: np.ndarray, rows: Sequence[np.ndarray]) -> float:
+    """The largest violation, relative to ‖p‖, of p̃ − p = Mᵀz, z ≥ 0, Mp̃ ≥ 0 and complementarity."""
+    units = np.array([row / np.linalg.norm(row) for row in rows])
+    multipliers, gap = nnls(units.T, found - p)
+    products = units @ found
+    return max(float(gap), float(-products.min()), float(np.abs(multipliers * products).max())) / np.linalg.norm(p)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 6])
+@pytest.mark.parametrize("width", [2, 5, 24])
+def test_the_reference_quadratic_program_meets_its_conditions(rows: int, width: int) -> None:
+    draw = np.random.default_rng(rows * 100 + width)
+    for _ in range(20):
+        p, matrix = draw.normal(size=width), draw.normal(size=(rows, width))
+        assert _kkt_residual(p, cone.nearest_in_cone(p, list(matrix)), list(matrix)) < 1e-11
+
+
+def test_the_reference_quadratic_program_with_dependent_and_tiny_rows() -> None:
+    draw = np.random.default_rng(5)
+    p, row = draw.normal(size=6), draw.normal(size=6)
+    flat = p - row * (p @ row) / (row @ row)
+    opposite = cone.nearest_in_cone(p, [row, -3 * row])
+    assert np.abs(opposite - flat).max() < 1e-14, "antiparallel rows leave their complement"
+    toward = row if p @ row < 0 else -row
+    twice = cone.nearest_in_cone(p, [toward, 2 * toward])
+    assert np.abs(twice - flat).max() < 1e-14, "a row and its double are one constraint"
+    decayed = cone.nearest_in_cone(p, [1e-20 * toward, 1e6 * flat])
+    assert np.abs(decayed - flat).max() < 1e-14, "a row is kept however far it has decayed"
+    assert np.array_equal(cone.nearest_in_cone(p, [0 * row, 1e-31 * toward, flat]), p), "but not under the floor"
+
+
+# Objectives that look inside the network.
+
+NETWORK = deep.Network(FEATURES, 6, 5, CLASSES)
+
+
+def _staged() -> nn.Module:
+    return Staged(
+        nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh()),
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh()),
+        nn.Linear(5, CLASSES),
+    )
+
+
+Chosen = Callable[[np.ndarray, np.ndarray, int], deep.Objective]
+"""(received model, previous local model, client) → the objective of that client's round."""
+
+
+def _counts(client: int) -> np.ndarray:
+    return np.bincount(_samples()[0][client][1], minlength=CLASSES)
+
+
+OBJECTIVES: dict[str, Chosen] = {
+    "moon:mu=1,temperature=.5": lambda received, last, i: deep.moon(NETWORK, received, last, 1.0, 0.5),
+    "moon:mu=5,temperature=2": lambda received, last, i: deep.moon(NETWORK, received, last, 5.0, 2.0),
+    "fedmlb": lambda received, last, i: deep.fedmlb(NETWORK, received),
+    "fedntd:beta=1,temperature=1": lambda received, last, i: deep.fedntd(NETWORK, received, 1.0, 1.0),
+    "fedntd:beta=2,temperature=3": lambda received, last, i: deep.fedntd(NETWORK, received, 2.0, 3.0),
+    "fedntd:beta=.3,temperature=1,mixed=true": lambda received, last, i: deep.fedntd(NETWORK, received, 0.3, 1.0, True),
+    "fedlc:temperature=1": lambda received, last, i: deep.fedlc(NETWORK, _counts(i), 1.0),
+    "fedlc:temperature=.5,others=true": lambda received, last, i: deep.fedlc(NETWORK, _counts(i), 0.5, others=True),
+    "feddecorr:beta=.1": lambda received, last, i: deep.feddecorr(NETWORK, 0.1),
+    "feddecorr:beta=.5,program=true": lambda received, last, i: deep.feddecorr(NETWORK, 0.5, program=True),
+}
+DEEP_COHORTS = [[1, 0, 3], [3, 0, 5], [4, 1, 2], [0, 5, 4]]
+
+
+@pytest.mark.parametrize("executor", ["serial", "batched"])
+@pytest.mark.parametrize("spelled", OBJECTIVES)
+def test_a_deep_objective_trains_as_the_reference(spelled: str, executor: str) -> None:
+    """Four rounds with unequal clients, absent classes, partial batches and clients that return."""
+    world = _world(spelled, _staged, steps=4, clip=2.0, executor=executor)
+    found, _ = _trace(world, DEEP_COHORTS)
+    expected, _ = deep.averaged(_exported(world, DEEP_COHORTS), OBJECTIVES[spelled])
+    _agree(found, expected, {}, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("client", [0, 1, 4])
+@pytest.mark.parametrize("spelled", OBJECTIVES)
+def test_loss_and_gradient_of_a_deep_objective(spelled: str, client: int) -> None:
+    """One local step away from the received model: a round of one step, then a round of two with a returning client.
+
+    The second step's loss and gradient are those at w ≠ φ, where distillation and contrast are not at their minimum.
+    """
+    world = _world(spelled, _staged, steps=2, weight_decay=0.0, rate_decay=1.0)
+    cohorts = [[client], [client]]
+    problem = _exported(world, cohorts)
+    found, outcomes = _trace(world, cohorts)
+    received, last = problem.start, problem.start
+    for t in (1, 2):
+        objective = OBJECTIVES[spelled](received, last, client)
+        w, losses = received, []
+        for rows, rate in problem.steps(t, client):
+            losses.append(np.real(objective(w, problem.x[rows], problem.y[rows])))
+            before, gradient = w, deep.complex_step(lambda at: objective(at, problem.x[rows], problem.y[rows]), w)  # noqa: B023
+            w = before - rate * gradient
+        assert abs(outcomes[t - 1].train_loss - np.mean(losses)) < 1e-7 * max(1.0, abs(np.mean(losses)))
+        moved = (before - found[t - 1]["theta"]) / rate
+        assert np.abs(moved - gradient).max() < 1e-6 * np.abs(gradient).max()
+        received = last = found[t - 1]["theta"]
+
+
+def test_decorrelation_does_not_see_padding() -> None:
+    """Clients of 3, 5 and 17 samples in one batched cohort: rows that only fill a batch change nothing."""
+    world = _world("feddecorr:beta=5", _staged, executor="batched")
+    cohorts = [[0, 4, 1], [1, 4, 0]]
+    found, _ = _trace(world, cohorts)
+    expected, _ = deep.averaged(_exported(world, cohorts), OBJECTIVES["feddecorr:beta=.1"])
+    strong, _ = deep.averaged(_exported(world, cohorts), lambda *_: deep.feddecorr(NETWORK, 5.0))
+    _agree(found, strong, {}, tolerance=1e-8)
+    assert np.abs(strong[-1]["theta"] - expected[-1]["theta"]).max() > 1e-3
+
+
+def test_momentum_goes_with_a_deep_objective() -> None:
+    """MOONM: MOON's clients and the momentum server (004, section 6.1)."""
+    world = _world("moonm:mu=1,temperature=.5,momentum=.6", _staged, steps=4)
+    found, _ = _trace(world, DEEP_COHORTS)
+    expected, _ = deep.averaged(_exported(world, DEEP_COHORTS), OBJECTIVES["moon:mu=1,temperature=.5"], momentum=0.6)
+    _agree(found, expected, {}, tolerance=1e-8)
+
+
+def test_the_complex_step_is_the_slope() -> None:
+    """Against central differences, at a point away from the received model."""
+    draw = np.random.default_rng(1)
+    width = sum((before + 1) * after for before, after in zip(NETWORK.sizes[:-1], NETWORK.sizes[1:], strict=True))
+    received, last, w = draw.normal(size=(3, width))
+    x, y = draw.normal(size=(4, FEATURES)), np.array([0, 1, 2, 1])
+    for chosen in OBJECTIVES.values():
+        objective = chosen(received, last, 0)
+        exact = deep.complex_step(lambda at: objective(at, x, y), w)  # noqa: B023
+        for j in range(0, width, 7):
+            step = np.zeros(width)
+            step[j] = 1e-5
+            slope = np.real(objective(w + step, x, y) - objective(w - step, x, y)) / 2e-5
+            assert abs(slope - exact[j]) < 1e-7 * max(1.0, float(np.abs(exact).max()))
