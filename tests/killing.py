@@ -152,10 +152,11 @@ class Watch:
         self.seen: Counter[str] = Counter()
         self.trace: list[str] = []
 
-    def name(self, handle: int) -> str:
+    def name(self, handle: int) -> str | None:
         """Which file or folder of the run a handle is of; the run folder itself is `run`."""
         places = {self.folder: "run"} | {place: place.name for place in self.folder.rglob("*")}
-        return next(name for place, name in places.items() if os.path.samestat(place.stat(), os.fstat(handle)))
+        found = (name for place, name in places.items() if os.path.samestat(place.stat(), os.fstat(handle)))
+        return next(found, None)
 
     def passes(self, call: str, real: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
         place = f"{self.stage}: {call}"
@@ -180,6 +181,9 @@ class Watch:
         fsync, replace, pwrite, unlink, append = os.fsync, os.replace, os.pwrite, os.unlink, records.append
 
         def watched_pwrite(handle: int, content: bytes, offset: int) -> int:
+            if self.name(handle) is None:  # a file outside the run, which dies with the process
+                return pwrite(handle, content, offset)
+
             def half() -> None:
                 pwrite(handle, content[: len(content) // 2], offset)
 

@@ -55,7 +55,7 @@ def made(folder: Path, population: int, coordinates: int = 3) -> ClientRows:
 
 
 def loaded(rows: ClientRows, round: int) -> States:
-    return dict(rows.load(round))
+    return dict(rows.load(round, rows.digest(round)))
 
 
 class Crash(Exception):

@@ -152,6 +152,16 @@ def test_a_kill_while_resuming_changes_nothing(uninterrupted: Folders, tmp_path:
     assert_same_end(tmp_path / "run", uninterrupted("control variates", "serial"))
 
 
+def test_states_outside_memory_are_resumed_too(uninterrupted: Folders, tmp_path: Path) -> None:
+    """With room for one client's state in memory, a killed and resumed run ends as one with all states in memory."""
+    case, folder = STATEFUL.with_settings(executor="serial", client_state_mb=1e-6), tmp_path / "run"
+    killed(case, folder, Moment("round 3: pwrite row 2", "within"), Moment("round 8: append", "before"))
+    lived(case, folder)
+    reference = uninterrupted("control variates", "serial")
+    assert numbers(folder) == numbers(reference)
+    assert kept_files(folder / "checkpoint") == kept_files(reference / "checkpoint")
+
+
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_killed_before_its_first_checkpoint_a_run_starts_over(how: str, uninterrupted: Folders, tmp_path: Path) -> None:
     """Without a manifest there is nothing to go on from: loading says so, resuming starts at round 1."""
@@ -392,14 +402,14 @@ def test_one_flipped_bit_is_refused_or_harmless(file: str, halfway: Path, tmp_pa
     case, folder = STATEFUL.with_settings(executor="serial"), tmp_path / "checkpoint"
     shutil.copytree(halfway / "checkpoint", folder)
     world = case.world()
-    progress, store, executor = Checkpoint(folder, world).load()
+    (progress, store), executor = (saved := Checkpoint(folder, world)).load(), saved.read()["executor"]
     content = (folder / file).read_bytes()
     wrong = []
     for at in range(len(content) if file == "manifest.json" else HEAD_BYTES):
         for bit in (0, 1):
             (folder / file).write_bytes(flipped(content, at, bit))
             try:
-                other, states, hand = Checkpoint(folder, world).load()
+                (other, states), hand = (read := Checkpoint(folder, world)).load(), read.read()["executor"]
                 assert (other.round, other.steps, other.bytes_up, other.bytes_down, other.reached) == (
                     (progress.round, progress.steps, progress.bytes_up, progress.bytes_down, progress.reached)
                 )

@@ -24,6 +24,10 @@ class Diverged(UserError):
     """A loss or an update that is not a finite number."""
 
 
+class ServerDiverged(Diverged):
+    """The server's own step is not finite; by then a slot may have changed what it owns, so nothing is saved."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known word closest to `word`, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)

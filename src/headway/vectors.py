@@ -145,6 +145,14 @@ def conformed(tree: Any, like: Any, owner: str) -> Any:
     return refill(like, [held[name] for name in wanted])
 
 
+def laid_out(tree: Any, like: Any) -> Any:
+    """A copy of a tree whose leaves lie in memory as those of another.
+
+    The order of a sum depends on the layout, so what is kept always has the layout it began with, also after a resume.
+    """
+    return tree_map(lambda leaf, form: torch.empty_like(form, device=leaf.device).copy_(leaf), tree, like)
+
+
 def _form(leaf: Tensor) -> str:
     return f"{str(leaf.dtype).removeprefix('torch.')}{tuple(leaf.shape)}"
 

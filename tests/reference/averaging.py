@@ -31,15 +31,19 @@ def fedprox(problem: Problem, mu: float, half: bool = True) -> Trace:
     return trace
 
 
-def fedavgm(problem: Problem, momentum: float, server_rate: float = 1.0) -> Trace:
-    """d = Σω_i(x_t − x_i), m ← β₁m + d, x ← x − η_g m (004 Alg. 5)."""
+def fedavgm(problem: Problem, momentum: float, server_rate: float = 1.0, mu: float = 0.0) -> Trace:
+    """d = Σω_i(x_t − x_i), m ← β₁m + d, x ← x − η_g m ; FedProxM: ∇f + μ(w − x_t) on clients (004 Alg. 5)."""
     theta, trace = problem.start, []
     m = np.zeros_like(theta)
     for t, cohort in problem.rounds():
-        d = problem.mean({i: theta - problem.descend(t, i, theta) for i in cohort})
+
+        def gradient(w: Array, rows: Array, anchor: Array = theta) -> Array:
+            return problem.gradient(w, rows) + mu * (w - anchor)
+
+        d = problem.mean({i: theta - problem.descend(t, i, theta, gradient) for i in cohort})
         m = momentum * m + d
         theta = theta - server_rate * m
-        trace.append({"theta": theta, "m": -m})
+        trace.append({"theta": theta, "m": m})
     return trace
 
 
@@ -109,15 +113,19 @@ def mimelite(problem: Problem, momentum: float) -> Trace:
     return trace
 
 
-def fedacg(problem: Problem, lam: float, beta: float) -> Trace:
-    """000/001 Alg. 1: start and anchor at θ + λm, m ← λm + Δ, θ ← θ + m."""
+def fedacg(problem: Problem, lam: float, beta: float, half: bool = True) -> Trace:
+    """000/001 Alg. 1: start and anchor at θ + λm, m ← λm + Δ, θ ← θ + m.
+
+    The pull is β/2‖w − φ‖², without the half in ACG24 (reference-facts A4.11).
+    """
     theta, trace = problem.start, []
+    pull = beta if half else 2 * beta
     m = np.zeros_like(theta)
     for t, cohort in problem.rounds():
         ahead = theta + lam * m
 
         def gradient(w: Array, rows: Array, ahead: Array = ahead) -> Array:
-            return problem.gradient(w, rows) + beta * (w - ahead)
+            return problem.gradient(w, rows) + pull * (w - ahead)
 
         delta = problem.mean({i: problem.descend(t, i, ahead, gradient) - ahead for i in cohort})
         m = lam * m + delta

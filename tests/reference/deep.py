@@ -101,10 +101,13 @@ def moon(net: Network, received: Array, previous: Array, mu: float, temperature:
     return value
 
 
-def fedmlb(net: Network, received: Array) -> Objective:
-    """CE(z) + mean_l CE(b_l) + mean_l KL(softmax b_l ‖ softmax z), b_l: local up to stage l, received after it.
+def fedmlb(
+    net: Network, received: Array, cross: float = 1.0, distil: float = 1.0, temperature: float = 1.0
+) -> Objective:
+    """CE(z) + λ₁·mean_l CE(b_l) + λ₂·mean_l KL(softmax(b_l/T) ‖ softmax(z/T)), without a factor T².
 
-    Kim et al. 2022; reference-facts A4.10. One path for every stage but the last; frozen weights get no gradient.
+    b_l is local up to stage l and the received model after it (Kim et al. 2022; reference-facts A4.10). One path for
+    every stage but the last; frozen weights get no gradient.
     """
 
     def value(w: Array, x: Array, y: Array) -> complex:
@@ -112,7 +115,8 @@ def fedmlb(net: Network, received: Array) -> Objective:
         paths = [net.resumed(received, stage, output) for stage, output in enumerate(hidden)]
         total = cross_entropy(z, y)
         for logits in paths:
-            total += (cross_entropy(logits, y) + divergence(logits, z)) / len(paths)
+            apart = divergence(logits / temperature, z / temperature)
+            total += (cross * cross_entropy(logits, y) + distil * apart) / len(paths)
         return total
 
     return value
@@ -182,24 +186,28 @@ def feddecorr(net: Network, beta: float, program: bool = False) -> Objective:
 
 
 def averaged(
-    problem: Problem, objective: Callable[[Array, Array, int], Objective], momentum: float = 0.0
-) -> tuple[Trace, dict[int, Array]]:
-    """θ ← θ + m, m ← βm + Δ, clients minimising objective(received, previous local model, client).
+    problem: Problem,
+    objective: Callable[[Array, Array, int], Objective],
+    momentum: float = 0.0,
+    lookahead: bool = False,
+) -> Trace:
+    """m ← βm + Δ, θ ← θ + m, clients minimising objective(received model, own previous model, client).
 
-    A newcomer's previous model is θ⁰. Returned with what every client trained last.
+    A newcomer's previous model is θ⁰. `lookahead`: clients start from θ + βm (000 Alg. 1).
     """
     theta, trace = problem.start, []
     m = np.zeros_like(theta)
     last = dict.fromkeys(range(len(problem.clients)), problem.start)
     for t, cohort in problem.rounds():
+        received = theta + momentum * m if lookahead else theta
         for i in cohort:
-            chosen = objective(theta, last[i], i)
+            chosen = objective(received, last[i], i)
 
             def gradient(w: Array, rows: Array, chosen: Objective = chosen) -> Array:
                 return complex_step(lambda at: chosen(at, problem.x[rows], problem.y[rows]), w)
 
-            last[i] = problem.descend(t, i, theta, gradient)
-        m = momentum * m + problem.mean({i: last[i] - theta for i in cohort})
+            last[i] = problem.descend(t, i, received, gradient)
+        m = momentum * m + problem.mean({i: last[i] - received for i in cohort})
         theta = theta + m
         trace.append({"theta": theta, "m": m})
-    return trace, last
+    return trace

@@ -70,13 +70,27 @@ class Memory:
         return [row for row in self.rows.values() if row is not None]
 
 
-def gradma_w(problem: Problem, server_rate: float = 1.0, tensors: Sequence[slice] | None = None) -> Trace:
-    """Alg. 7: worker update from the client's own last model (at first θ⁰) ; x ← x − η_gΣω_id_i."""
+def before_first(previous: str, own: Array | None, start: Array, received: Array) -> Array:
+    """x_{−1}: `last` the client's own last model, at first θ⁰ (Alg. 1, line 2).
+
+    `last-or-received`: at first x_t, as in the authors' GradMA-W; `received`: always x_t, as in their GradMA
+    (reference-facts B3.1).
+    """
+    if previous == "received" or (own is None and previous == "last-or-received"):
+        return received
+    return start if own is None else own
+
+
+def gradma_w(
+    problem: Problem, server_rate: float = 1.0, tensors: Sequence[slice] | None = None, previous: str = "last"
+) -> Trace:
+    """Alg. 7: worker update that begins with x_{−1} ; x ← x − η_gΣω_id_i."""
     theta, trace = problem.start, []
-    last = dict.fromkeys(range(len(problem.clients)), problem.start)
+    last: dict[int, Array] = {}
     for t, cohort in problem.rounds():
         for i in cohort:
-            last[i] = worker_update(problem, t, i, last[i], theta, correction(tensors))
+            earlier = before_first(previous, last.get(i), problem.start, theta)
+            last[i] = worker_update(problem, t, i, earlier, theta, correction(tensors))
         theta = theta - server_rate * problem.mean({i: theta - last[i] for i in cohort})
         trace.append({"theta": theta})
     return trace
@@ -89,27 +103,35 @@ def gradma_s(
     memory: int,
     server_rate: float = 1.0,
     tensors: Sequence[slice] | None = None,
-    workers: bool = False,
-    room: Memory | None = None,
+    workers: str | None = None,
 ) -> Trace:
-    """Alg. 8: m = β₁m̃ + d ; D by Eq. 7 and Alg. 4 ; m̃ = QP(m; D) ; x ← x − η_g m̃. `workers`: Alg. 1, GradMA."""
+    """Alg. 8: m = β₁m̃ + d ; D by Eq. 7 and Alg. 4 ; m̃ = QP(m; D) ; x ← x − η_g m̃. m = 0: no memory.
+
+    `workers`: where the clients' update of Alg. 2 begins, for Alg. 1; None: SGD.
+    """
     theta, trace = problem.start, []
     projected = np.zeros_like(theta)
-    last = dict.fromkeys(range(len(problem.clients)), problem.start)
-    room = room or Memory(memory)
+    last: dict[int, Array] = {}
+    room = Memory(memory)
     qp = correction(tensors)
     for t, cohort in problem.rounds():
         if memory:
             room.reduce(cohort)
         for i in cohort:
-            last[i] = worker_update(problem, t, i, last[i], theta, qp) if workers else problem.descend(t, i, theta)
+            if workers is None:
+                last[i] = problem.descend(t, i, theta)
+            else:
+                earlier = before_first(workers, last.get(i), problem.start, theta)
+                last[i] = worker_update(problem, t, i, earlier, theta, qp)
         updates = {i: theta - last[i] for i in cohort}
         m = momentum * projected + problem.mean(updates)
         if memory:
             room.absorb(updates, memory_decay)
         projected = qp(m, room.matrix())
         theta = theta - server_rate * projected
-        trace.append({"theta": theta, "m": projected})
+        stored = np.array([[i, room.counter[i]] for i in sorted(room.rows)]).reshape(-1, 2)
+        rows = np.array([room.rows[i] for i in sorted(room.rows)]).reshape(-1, len(theta))
+        trace.append({"theta": theta, "m": projected, "stored": stored, "D": rows})
     return trace
 
 
@@ -120,6 +142,7 @@ def gradma(
     memory: int,
     server_rate: float = 1.0,
     tensors: Sequence[slice] | None = None,
+    previous: str = "last",
 ) -> Trace:
     """Alg. 1: the worker side of GradMA-W and the server side of GradMA-S."""
-    return gradma_s(problem, momentum, memory_decay, memory, server_rate, tensors, workers=True)
+    return gradma_s(problem, momentum, memory_decay, memory, server_rate, tensors, workers=previous)

@@ -85,8 +85,9 @@ def feddc(problem: Problem, alpha: float) -> Trace:
             own[i] = after
             drift[i] = drift[i] + delta
         c = c + moved
-        theta = problem.mean(models) + np.sum([problem.share(i) * drift[i] for i in drift], axis=0)
-        trace.append({"theta": theta, "c": c})
+        h = np.sum([problem.share(i) * drift[i] for i in drift], axis=0)
+        theta = problem.mean(models) + h
+        trace.append({"theta": theta, "c": c, "h": h})
     return trace
 
 

@@ -17,9 +17,9 @@ from headway.engine.executor import Assignment, Executor, Work
 from headway.engine.local import Task
 from headway.engine.network import Buffers
 from headway.engine.world import World
-from headway.errors import Diverged
+from headway.errors import Diverged, ServerDiverged
 from headway.methods.slots import Message, State, Uploads
-from headway.vectors import Vector, conformed, copied, leaves_of, moved, nbytes, row, tree_map
+from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, row, tree_map
 
 
 class ClientStore(Protocol):
@@ -57,13 +57,15 @@ class Outcome:
 def start(world: World) -> Model:
     theta = world.network.parameters.copy()
     server = world.method.server_state(theta, world.population)
-    return Model(theta, copied(world.network.buffers), _kept(world, server))
+    return Model(theta, copied(world.network.buffers), _kept(world, server, server))
 
 
-def _kept(world: World, server: State) -> State:
-    """The server's state as its own copy, but for what a slot owns and changes in place."""
+def _kept(world: World, server: State, like: State) -> State:
+    """The server's state as its own copy, laid out as another, but for what a slot owns and changes in place."""
     owned = world.method.owned(server)
-    return tree_map(lambda leaf: leaf if id(leaf) in owned else leaf.detach().clone(), server)  # type: ignore[no-any-return]
+    return tree_map(  # type: ignore[no-any-return]
+        lambda leaf, form: leaf if id(leaf) in owned else laid_out(leaf.detach(), form), server, like
+    )
 
 
 def _rates(world: World, round: int, epochs: np.ndarray) -> np.ndarray:
@@ -180,7 +182,7 @@ class _Intake:
         if "buffers" in work.kept:
             kept["buffers"] = trained["buffers"]
         if leaves_of(kept):
-            self.kept[work.client] = copied(conformed(kept, work.kept, "the client state"))
+            self.kept[work.client] = laid_out(conformed(kept, work.kept, "the client state"), work.kept)
 
     def _check_finite(self, positions: Sequence[int], losses: Tensor, fields: Any) -> None:
         sizes = torch.stack([leaf.flatten(1).abs().amax(1).double() for leaf in leaves_of(fields)]).amax(0).cpu()
@@ -216,7 +218,7 @@ def play(
     server = conformed(server, model.server, "the server state")
     moved_by = float((theta - model.theta).to(torch.float64).norm())
     if not math.isfinite(moved_by):
-        raise Diverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
+        raise ServerDiverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
     outcome = Outcome(
@@ -236,7 +238,7 @@ def play(
     )
     for client, kept in intake.kept.items():
         store.put(client, kept)  # only now: a round that fails leaves every client as it was
-    return Model(copied(theta), buffers, _kept(world, server)), outcome
+    return Model(laid_out(theta, model.theta), buffers, _kept(world, server, model.server)), outcome
 
 
 def _as(buffers: Buffers, like: Buffers) -> Buffers:

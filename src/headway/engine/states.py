@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.vectors import leaves_of, moved, nbytes, refill
+from headway.vectors import laid_out, leaves_of, moved, nbytes, refill
 
 
 class ClientStates:
@@ -59,17 +59,35 @@ class ClientStates:
 
     def _write(self, client: int, state: dict[str, Any]) -> None:
         self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the states
-        os.pwrite(self._file.fileno(), row_bytes(state), client * self._row)
+        write_at(self._file.fileno(), row_bytes(state), client * self._row)
         self._spilled.add(client)
 
     def _read(self, client: int) -> dict[str, Any]:
-        content = os.pread(self._file.fileno(), self._row, client * self._row)
+        content = read_at(self._file.fileno(), self._row, client * self._row)
         return moved(from_row(content, self._like), leaves_of(self._like)[0].device)  # type: ignore[no-any-return]
+
+
+def write_at(handle: int, content: bytes, offset: int) -> None:
+    """Write all of it at a place; the system may take it in parts."""
+    while content:
+        written = os.pwrite(handle, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def read_at(handle: int, size: int, offset: int) -> bytes:
+    """Read so many bytes from a place, fewer only at the end of the file."""
+    parts: list[bytes] = []
+    while size > 0 and (part := os.pread(handle, size, offset)):
+        parts.append(part)
+        size, offset = size - len(part), offset + len(part)
+    return b"".join(parts)
 
 
 def row_bytes(state: dict[str, Any]) -> bytes:
     """A state's tensors one after another."""
-    return b"".join(leaf.detach().cpu().contiguous().numpy().tobytes() for leaf in leaves_of(state))
+    return b"".join(
+        leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for leaf in leaves_of(state)
+    )
 
 
 def from_row(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
@@ -84,4 +102,5 @@ def from_row(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
 
 def _tensor(content: bytes, like: Tensor) -> Tensor:
     flat = torch.frombuffer(bytearray(content), dtype=like.dtype) if content else torch.empty(0, dtype=like.dtype)
-    return flat.reshape(like.shape)
+    tensor: Tensor = laid_out(flat.reshape(like.shape), like)
+    return tensor

@@ -219,7 +219,7 @@ def fedmlb(cross: Weight = 1.0, distil: Weight = 1.0, temperature: Rate = 1.0) -
     return Method(objective=objective.branches(cross, distil, temperature))
 
 
-def fedntd(beta: Closed = 1.0, temperature: Rate = 1.0, mixed: bool = False) -> Method:
+def fedntd(beta: Weight = 1.0, temperature: Rate = 1.0, mixed: bool = False) -> Method:
     """f + β·KL(φ's softmax ‖ w's softmax, both without the true class) ; θ ← θ + Δ
 
     Lee et al., Preservation of the global knowledge by not-true distillation in federated learning, NeurIPS 2022.

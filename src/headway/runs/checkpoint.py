@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows
 from headway.runs.files import read_json, sync_folder, write_atomically, write_json
-from headway.vectors import moved, named_leaves, refill
+from headway.vectors import laid_out, moved, named_leaves, refill
 
 FORMAT = 1
 _FREE = (
@@ -47,6 +48,10 @@ def _tree(progress: Progress) -> dict[str, Any]:
     return tree if best is None else {**tree, "best": {"model": best.theta, "buffers": best.buffers}}
 
 
+def _check(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
 class Checkpoint:
     """The checkpoint folder of one run."""
 
@@ -65,15 +70,14 @@ class Checkpoint:
             if self.rows.used:
                 self.rows.create()
         elif progress.round == self.committed:
-            return
+            return  # it is there already
         if self.rows.used and store.touched:
             self.rows.save(store.get, store.touched, self.committed or 0, progress.round)
         name = f"server-{progress.round:07d}.safetensors"
         tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
-        write_json(
-            self.manifest,
+        self._commit(
             {
                 "format": FORMAT,
                 "round": progress.round,
@@ -84,11 +88,24 @@ class Checkpoint:
                 "totals": {total: getattr(progress, total) for total in _TOTALS},
                 "smoothed": dataclasses.asdict(progress.smoothed),
                 "clients": self.rows.layout() if self.rows.used else [],
-            },
+                "stamps": self.rows.digest(progress.round) if self.rows.used else "",
+            }
         )
         self.committed = progress.round
         store.touched.clear()
         self._remove_others(name)
+
+    def _commit(self, manifest: dict[str, Any]) -> None:
+        write_json(self.manifest, {**manifest, "check": _check(manifest)})
+
+    def read(self) -> dict[str, Any]:
+        """The manifest in force."""
+        manifest = read_json(self.manifest)
+        if manifest.get("format") != FORMAT:
+            raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
+        if manifest.pop("check", None) != _check(manifest):
+            raise UserError(f"the checkpoint is damaged: {self.manifest} fails its checksum")
+        return manifest
 
     def _remove_others(self, name: str) -> None:
         for file in self.folder.iterdir():
@@ -96,36 +113,30 @@ class Checkpoint:
                 os.unlink(file)
         sync_folder(self.folder)
 
-    def load(self) -> tuple[Progress, ClientStates, str]:
-        """The committed state, its client states, and the executor it was made with."""
-        manifest = read_json(self.manifest)
-        if manifest.get("format") != FORMAT:
-            raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
-        self._check_scenario(manifest.get("scenario"))
-        try:
-            model, best = self._models(self.folder / manifest["server"], manifest["sha256"])
-            smoothed = Smoothed(**manifest["smoothed"])
-            progress = Progress(int(manifest["round"]), model, smoothed=smoothed, best=best, **manifest["totals"])
-            executor = str(manifest["executor"])
-            layout = manifest["clients"]
-        except (KeyError, TypeError, ValueError) as fault:
-            raise UserError(f"{self.manifest} is damaged: {fault!r}") from None
+    def load(self) -> tuple[Progress, ClientStates]:
+        """The committed state and its client states."""
+        manifest = self.read()
+        self._check_scenario(manifest["scenario"])
+        model, best = self._models(self.folder / manifest["server"], manifest["sha256"])
+        smoothed = Smoothed(**manifest["smoothed"])
+        progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **manifest["totals"])
         store = ClientStates(self.world.state_limit)
         if self.rows.used:
-            if layout != self.rows.layout():
+            if manifest["clients"] != self.rows.layout():
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
-            for client, state in self.rows.load(progress.round):
+            for client, state in self.rows.load(progress.round, manifest["stamps"]):
                 store.put(client, moved(state, self.world.device))
             store.touched.clear()
-        return progress, store, executor
+        return progress, store
 
-    def reopen(self) -> tuple[Progress, ClientStates, str]:
+    def reopen(self) -> tuple[Progress, ClientStates]:
         """Load to go on from here: what was written after the checkpoint is forgotten."""
-        progress, store, executor = self.load()
+        progress, store = self.load()
         if self.rows.used:
             self.rows.forget_after(progress.round)
         self.committed = progress.round
-        return progress, store, executor
+        self._remove_others(self.read()["server"])
+        return progress, store
 
     def _scenario(self) -> dict[str, Any]:
         """The settings on which the numbers depend."""
@@ -134,8 +145,6 @@ class Checkpoint:
 
     def _check_scenario(self, written: Any) -> None:
         now = self._scenario()
-        if not isinstance(written, dict):
-            raise UserError(f"{self.manifest} is damaged: it names no scenario")
         for name in sorted(now.keys() | written.keys()):
             if now.get(name) != written.get(name):
                 raise UserError(
@@ -160,6 +169,6 @@ class Checkpoint:
             path: leaf.shape for path, leaf in tensors.items()
         }:
             raise UserError(f"{path} does not fit this method and model: other tensors or shapes")
-        filled = moved(refill(template, [tensors[name] for name in expected]), self.world.device)
+        filled = moved(laid_out(refill(template, [tensors[name] for name in expected]), template), self.world.device)
         best = Model(filled["best"]["model"], filled["best"]["buffers"], {}) if "best" in filled else None
         return Model(filled["model"], filled["buffers"], filled["server"]), best

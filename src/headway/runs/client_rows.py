@@ -9,6 +9,7 @@ old slots are the checkpoint's, so a kill at any moment loses nothing, and a sav
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.engine.states import from_row, row_bytes
+from headway.engine.states import from_row, read_at, row_bytes, write_at
 from headway.errors import UserError
 from headway.vectors import named_leaves, nbytes
 
@@ -47,7 +48,9 @@ class ClientRows:
         return [[name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)] for name, leaf in found.items()]
 
     def _stamps(self, handle: int) -> np.ndarray:
-        raw = os.pread(handle, self.head_bytes, 0)
+        raw = read_at(handle, self.head_bytes, 0)
+        if len(raw) != self.head_bytes:
+            raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         return np.frombuffer(raw, _STAMP).reshape(self.population, 2).copy()
 
     def _offset(self, client: int, slot: int) -> int:
@@ -67,21 +70,31 @@ class ClientRows:
             for client in sorted(touched):
                 slot = 1 - _current(stamps[client]["round"], committed)
                 content = row_bytes(state_of(client))
-                os.pwrite(handle, content, self._offset(client, slot))
+                write_at(handle, content, self._offset(client, slot))
                 stamps[client, slot] = (round, zlib.crc32(content), 0)
             os.fsync(handle)
-            os.pwrite(handle, stamps.tobytes(), 0)
+            write_at(handle, stamps.tobytes(), 0)
             os.fsync(handle)
         finally:
             os.close(handle)
 
-    def load(self, round: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def digest(self, round: int) -> str:
+        """A checksum of the stamps that count as of `round`; what is written after it does not change it."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            return _digest(self._stamps(handle), round)
+        finally:
+            os.close(handle)
+
+    def load(self, round: int, digest: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every client with its state as of the checkpoint of `round`, one after another."""
         if not self.path.is_file() or self.path.stat().st_size != self.size:
             raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         handle = os.open(self.path, os.O_RDONLY)
         try:
             stamps = self._stamps(handle)
+            if _digest(stamps, round) != digest:
+                raise UserError(f"the checkpoint is damaged: the stamps in {self.path} fail their checksum")
             stamps[stamps["round"] > round] = (0, 0, 0)
             for client in np.flatnonzero(stamps["round"].max(1) > 0):
                 yield int(client), self._read(handle, int(client), stamps[client])
@@ -94,19 +107,26 @@ class ClientRows:
         try:
             stamps = self._stamps(handle)
             stamps[stamps["round"] > round] = (0, 0, 0)
-            os.pwrite(handle, stamps.tobytes(), 0)
+            write_at(handle, stamps.tobytes(), 0)
             os.fsync(handle)
         finally:
             os.close(handle)
 
     def _read(self, handle: int, client: int, stamps: np.ndarray) -> dict[str, Any]:
         slot = int(np.argmax(stamps["round"]))
-        content = os.pread(handle, self.row_bytes, self._offset(client, slot))
+        content = read_at(handle, self.row_bytes, self._offset(client, slot))
         if zlib.crc32(content) != int(stamps[slot]["crc"]):
             raise UserError(
                 f"the checkpoint is damaged: the state of client {client} in {self.path} fails its checksum"
             )
         return from_row(content, self.newcomer)
+
+
+def _digest(stamps: np.ndarray, round: int) -> str:
+    valid = stamps.copy()
+    valid[stamps["round"] > round] = (0, 0, 0)
+    newest = np.take_along_axis(valid, valid["round"].argmax(1)[:, None], 1)
+    return hashlib.sha256(newest.tobytes()).hexdigest()
 
 
 def _current(rounds: np.ndarray, committed: int) -> int:

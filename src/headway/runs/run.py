@@ -17,9 +17,10 @@ from torch import nn
 
 from headway.engine import simulation
 from headway.engine.choice import choose
+from headway.engine.executor import Executor
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
-from headway.errors import ClientError, Diverged, UserError
+from headway.errors import ClientError, Diverged, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -112,45 +113,50 @@ def _asked_to_stop(observer: Observer) -> Iterator[threading.Event]:
 
 def _drive(world: World, folder: Path | None, observer: Observer) -> Result:
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
-    with _lines(folder) as file:
-        return _driven(world, folder, file, observer)
-
-
-def _driven(world: World, folder: Path | None, file: Any, observer: Observer) -> Result:
-    scenario = world.scenario
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
-    fresh = checkpoint is None or not checkpoint.exists()
-    if fresh or checkpoint is None:
-        progress, store, asked = simulation.begin(world), ClientStates(world.state_limit), scenario.executor
+    begun = checkpoint is not None and checkpoint.exists()
+    asked = checkpoint.read()["executor"] if checkpoint and begun else world.scenario.executor
+    executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
+    try:
+        with _lines(folder) as file:
+            return _driven(world, folder, checkpoint, executor, file, observer)
+    finally:
+        executor.close()
+
+
+def _driven(
+    world: World, folder: Path | None, checkpoint: Checkpoint | None, executor: Executor, file: Any, observer: Observer
+) -> Result:
+    scenario = world.scenario
+    if checkpoint is not None and checkpoint.exists():
+        progress, store = checkpoint.reopen()
     else:
-        progress, store, asked = checkpoint.reopen()
+        progress, store = simulation.begin(world), ClientStates(world.state_limit)
     past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
-    executor = choose(world, asked, observer.tell)
     observer.begins(world, progress.round, executor.name)
 
     def save() -> None:
         if checkpoint:
             checkpoint.save(progress, store, executor.name)
 
-    try:
-        with _asked_to_stop(observer) as stop:
-            save()
-            try:
-                for record, progress in simulation.simulate(world, executor, store, progress):  # noqa: B020
-                    past.append(record)
-                    if file:
-                        records.append(file, record)
-                    observer.round(record)
-                    if progress.round % scenario.checkpoint_every == 0:
-                        save()
-                    if stop.is_set():
-                        break
-            except (Diverged, ClientError):
-                save()
-                raise
-            save()
-    finally:
-        executor.close()
+    with _asked_to_stop(observer) as stop:
+        save()
+        try:
+            for record, progress in simulation.simulate(world, executor, store, progress):  # noqa: B020
+                past.append(record)
+                if file:
+                    records.append(file, record)
+                observer.round(record)
+                if progress.round % scenario.checkpoint_every == 0:
+                    save()
+                if stop.is_set():
+                    break
+        except ServerDiverged:
+            raise
+        except (Diverged, ClientError):
+            save()  # a failing client changed nothing: what is there is the last good round
+            raise
+        save()
     if stop.is_set() and not simulation.finished(world, progress):
         raise Interrupted
     module = world.network.module(progress.output.theta, progress.output.buffers)
@@ -204,6 +210,9 @@ def simulate(
 
 def claim(folder: Path, scenario: Scenario) -> Path:
     """Make a run folder, or say that it is taken."""
+    if folder.is_dir():
+        for part in folder.glob("*.part"):
+            part.unlink()  # left by a run that was killed before it began
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         used = (folder / "scenario.toml").is_file()
         advice = f"headway resume {folder} goes on with it" if used else "it holds other files"
@@ -280,10 +289,10 @@ def _loaded(world: World, folder: Path) -> Result:
     checkpoint = Checkpoint(folder / "checkpoint", world)
     if not checkpoint.exists():
         raise UserError(f"{folder} has no checkpoint yet")
-    progress, _, executor = checkpoint.load()
+    progress, _ = checkpoint.load()
     past = records.until(folder / "rounds.jsonl", progress.round)
     module = world.network.module(progress.output.theta, progress.output.buffers)
-    return Result(world.method.name, world.scenario, past, module, executor, folder)
+    return Result(world.method.name, world.scenario, past, module, checkpoint.read()["executor"], folder)
 
 
 def seeded(scenario: Scenario) -> list[Scenario]:
