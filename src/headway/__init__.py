@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
+    from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
     from headway.methods.local import sgd
     from headway.methods.method import Method
@@ -37,21 +38,28 @@ __all__ = [
     "Vector",
     "Wire",
     "average",
+    "broadcast",
     "compare",
     "interpolation",
     "load_run",
+    "local",
     "lookahead",
     "method",
     "momentum",
+    "objective",
     "plain",
     "proximal",
     "resume",
     "scenario",
+    "server",
     "sgd",
     "simulate",
     "task",
     "vector",
+    "wire",
 ]
+
+_SLOTS = ("broadcast", "objective", "local", "server", "wire")
 
 _HOMES = {
     "headway.methods.broadcast": ("lookahead", "vector"),
@@ -69,6 +77,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Names that need torch are imported when first used, so `headway --help` answers at once."""
+    if name in _SLOTS:
+        return importlib.import_module(f"headway.methods.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

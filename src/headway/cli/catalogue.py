@@ -35,14 +35,18 @@ def _equations(build: Any) -> str:
 
 
 def table() -> Table:
-    found = Table(box=box.SIMPLE_HEAD, caption="traffic and memory in multiples of the model", caption_justify="left")
-    for name in ("method", "equations", "down", "up", "client state", "server memory"):
+    found = Table(
+        box=box.SIMPLE_HEAD,
+        caption="traffic, state and memory in multiples of the model; passes in multiples of FedAvg's",
+        caption_justify="left",
+    )
+    for name in ("method", "equations", "down", "up", "client state", "server memory", "passes"):
         found.add_column(name, no_wrap=name == "method", justify="left" if name in ("method", "equations") else "right")
     for entry in listed():
-        numbers = (f"{entry[key]:g}" for key in ("down", "up", "client_state", "server_memory"))
+        numbers = (f"{entry[key]:.3g}" for key in ("down", "up", "client_state", "server_memory", "passes"))
         found.add_row(entry["name"], entry["equations"], *numbers)
     for name, modifier in MODIFIERS.items():
-        found.add_row(f"+{name}", _equations(modifier.build), "", "", "", "")
+        found.add_row(f"+{name}", _equations(modifier.build))
     return found
 
 
@@ -67,7 +71,7 @@ def show(spelled: str, console: Console) -> None:
     price = cost(built)
     console.print("\ncost, in multiples of the model", style="bold")
     console.print(
-        f"  down {price.down:g}   up {price.up:g}   client state {price.client_state:g}   "
-        f"server memory {price.server_memory:g}",
+        f"  down {price.down:.3g}   up {price.up:.3g}   client state {price.client_state:.3g}   "
+        f"server memory {price.server_memory:.3g}   passes {price.passes:.3g}",
         highlight=False,
     )

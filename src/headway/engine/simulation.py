@@ -14,6 +14,7 @@ from headway.engine.executor import Executor
 from headway.engine.round import ClientStore, Model
 from headway.engine.world import World
 from headway.measure.curves import Smoothed
+from headway.vectors import copied
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,12 @@ Record = dict[str, Any]
 
 def begin(world: World) -> Progress:
     model = rounds.start(world)
-    return Progress(0, model, best=replace(model, server={}) if world.method.keeps_best else None)
+    return Progress(0, model, best=_own(model) if world.method.keeps_best else None)
+
+
+def _own(model: Model) -> Model:
+    """A model's numbers as a copy, without the server's state."""
+    return Model(copied(model.theta), copied(model.buffers), {})
 
 
 def finished(world: World, progress: Progress) -> bool:
@@ -56,7 +62,7 @@ def _with_best(progress: Progress, loss: float | None) -> Progress:
     """The progress with its best iterate, where one is kept and this one is it."""
     if progress.best is None or loss is None or (progress.best_loss is not None and loss >= progress.best_loss):
         return progress
-    return replace(progress, best=replace(progress.model, server={}), best_loss=loss)
+    return replace(progress, best=_own(progress.model), best_loss=loss)
 
 
 def simulate(
