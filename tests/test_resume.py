@@ -132,7 +132,7 @@ def test_ten_kills_change_nothing(case: str, executor: str, uninterrupted: Folde
 
 def test_a_kill_at_any_call_changes_nothing(tmp_path: Path) -> None:
     """Whichever call that changes the disk a run dies before or within, resuming it ends as if nothing had happened."""
-    case = STATEFUL.with_settings(executor="serial", rounds=3, checkpoint_every=2)
+    case = STATEFUL.with_settings(executor="serial", rounds=2, checkpoint_every=1)
     trace = lived(case, tmp_path / "uninterrupted")
     claimed = trace[trace.index("start: replace scenario.toml") + 1 :]
     halves = [Moment(label, "within") for label in claimed if "pwrite" in label or "append" in label]
@@ -181,6 +181,28 @@ def test_killed_while_its_folder_is_claimed_a_run_starts_again(how: str, tmp_pat
     lived(case, tmp_path / "run")
     lived(case, tmp_path / "undisturbed")
     assert_same_end(tmp_path / "run", tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("names", [("film.part",), ("notes.txt", "notes.part"), ("scenario.toml.part", "film.part")])
+def test_a_folder_of_other_files_is_left_alone(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Starting a run there is refused, and every file stays, whatever its name ends in."""
+    for name in names:
+        (tmp_path / name).write_text("not ours")
+    before = kept_files(tmp_path)
+    with pytest.raises(UserError, match="it holds other files"):
+        STATELESS.with_settings(executor="serial", rounds=1).simulate(tmp_path)
+    assert kept_files(tmp_path) == before
+
+
+def test_a_run_that_is_there_is_left_alone(halfway: Path, tmp_path: Path) -> None:
+    """Starting another run in its folder is refused, and no file of it goes, not even one that is being written."""
+    folder = tmp_path / "run"
+    shutil.copytree(halfway, folder)
+    (folder / "summary.json.part").write_text("{")
+    before = kept_files(folder)
+    with pytest.raises(UserError, match="goes on with it"):
+        STATELESS.with_settings(executor="serial", rounds=1).simulate(folder)
+    assert kept_files(folder) == before
 
 
 def test_resuming_cuts_what_lies_after_the_checkpoint(halfway: Path, tmp_path: Path) -> None:

@@ -131,6 +131,11 @@ class End:
     full_grad_at: Callable[[Vector], Vector]
     """The gradient of the task loss over the client's whole data, without augmentation."""
 
+    @property
+    def mean_direction(self) -> Vector:
+        """−Δ_i/(Σ_k η_k): the mean over the round's steps of what the client stepped along, −Δ_i/(ηK)."""
+        return -self.delta / self.rate_sum
+
 
 @dataclass(frozen=True)
 class Uploads:

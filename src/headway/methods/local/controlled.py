@@ -26,5 +26,5 @@ class controlled:
         return gradient + memory["shift"], memory
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
-        control = kept["c"] - end.received["control"] - end.delta / end.rate_sum
+        control = kept["c"] - end.received["control"] + end.mean_direction
         return {"control": control - kept["c"]}, {"c": control}

@@ -32,5 +32,5 @@ class drift:
         return total
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
-        control = kept["c"] - end.received["control"] - end.delta / end.rate_sum
+        control = kept["c"] - end.received["control"] + end.mean_direction
         return {"control": control - kept["c"]}, {"h": kept["h"] + end.delta, "c": control}
