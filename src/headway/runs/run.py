@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import threading
 import warnings
@@ -137,6 +138,7 @@ def _driven(
 
     def save() -> None:
         if checkpoint:
+            os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
             checkpoint.save(progress, store, executor.name)
 
     with _asked_to_stop(observer) as stop:
@@ -208,12 +210,16 @@ def simulate(
     return _drive(world, folder, observer or Unwatched())
 
 
-def claim(folder: Path, scenario: Scenario) -> Path:
-    """Make a run folder, or say that it is taken."""
-    if folder.is_dir():
-        for part in folder.glob("*.part"):
-            part.unlink()  # left by a run that was killed before it began
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+_LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part"}
+"""What a kill in the middle of `claim` leaves; it is written over."""
+
+
+def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> Path:
+    """Make the folder of a run, or of a study of several methods; or say that it is taken.
+
+    scenario.toml is written last: with it the folder is in use.
+    """
+    if folder.exists() and (not folder.is_dir() or {file.name for file in folder.iterdir()} - _LEFT_OVER):
         used = (folder / "scenario.toml").is_file()
         advice = f"headway resume {folder} goes on with it" if used else "it holds other files"
         raise UserError(f"{folder} is already used ({advice}); give another --out")
@@ -221,6 +227,10 @@ def claim(folder: Path, scenario: Scenario) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    if study is not None:
+        write_json(folder / "study.json", {"methods": study})
+    else:
+        (folder / "study.json").unlink(missing_ok=True)
     write_atomically(folder / "scenario.toml", scenario.as_toml().encode())
     return folder
 

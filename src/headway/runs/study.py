@@ -13,7 +13,7 @@ from headway.errors import Diverged, UserError
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.spelling import method as spelled
 from headway.runs import run
-from headway.runs.files import read_json, write_json
+from headway.runs.files import read_json
 from headway.runs.run import Observer, Result
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
@@ -89,8 +89,7 @@ def compare(
         raise UserError(f"'{twice}' is given twice")
     folder = None
     if out is not None:
-        folder = run.claim(Path(out), chosen)
-        write_json(folder / "study.json", {"methods": names})
+        folder = run.claim(Path(out), chosen, names)
     return _run_all(names, chosen, folder, observer)
 
 
