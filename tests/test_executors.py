@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import NETWORKS, played, world
+from conftest import played, world
 from demanding import DEMANDING
 from headway.engine.states import ClientStates
 from headway.errors import ClientError
@@ -30,7 +30,7 @@ def state_of(progress: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("executor", ["batched", "pool"])
-@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
     """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""
@@ -48,13 +48,12 @@ def test_float64_agrees_over_several_rounds(name: str, network: str, executor: s
         ]
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool"])
-@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("network", ["norm_free", "batch_norm_dropout"])
 @pytest.mark.parametrize("name", list(EVERY))
-def test_float32_agrees_for_one_round(name: str, network: str, executor: str) -> None:
-    """Within rtol 1e-4 of the model's size after one round from a common start."""
+def test_float32_agrees_for_one_round(name: str, network: str) -> None:
+    """Within rtol 1e-4 of the model's size after one round from a common start; the pool runs serial's own function."""
     chosen = world(EVERY[name], network, rounds=1, precision="fp32")
-    (_, end), (_, other) = played(chosen, "serial"), played(chosen, executor)
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, "batched")
     size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
     assert distance(end.model.theta, other.model.theta) < 1e-4 * size
 

@@ -421,27 +421,28 @@ def test_a_missing_file_is_refused(file: str, halfway: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("file", ["manifest.json", "clients.rows"])
 def test_one_flipped_bit_is_refused_or_harmless(file: str, halfway: Path, tmp_path: Path) -> None:
     """Whichever byte of the manifest or of the stamps has a flipped bit, what loads is what was saved, or nothing."""
-    case, folder = STATEFUL.with_settings(executor="serial"), tmp_path / "checkpoint"
+    folder, world = tmp_path / "checkpoint", STATEFUL.with_settings(executor="serial").world()
     shutil.copytree(halfway / "checkpoint", folder)
-    world = case.world()
-    (progress, store), executor = (saved := Checkpoint(folder, world)).load(), saved.read()["executor"]
+
+    def loaded() -> tuple[Any, dict[int, dict[str, Any]]]:
+        checkpoint = Checkpoint(folder, world)
+        progress, store = checkpoint.load()
+        totals = (progress.round, progress.steps, progress.bytes_up, progress.bytes_down, progress.smoothed)
+        return (*totals, checkpoint.read()["executor"]), store.states
+
+    totals, states = loaded()
     content = (folder / file).read_bytes()
-    wrong = []
+    refused = 0
     for at in range(len(content) if file == "manifest.json" else HEAD_BYTES):
-        for bit in (0, 1):
-            (folder / file).write_bytes(flipped(content, at, bit))
-            try:
-                (other, states), hand = (read := Checkpoint(folder, world)).load(), read.read()["executor"]
-                assert (other.round, other.steps, other.bytes_up, other.bytes_down, other.reached) == (
-                    (progress.round, progress.steps, progress.bytes_up, progress.bytes_down, progress.reached)
-                )
-                assert (other.smoothed, hand) == (progress.smoothed, executor)
-                assert_equal_states(states.states, store.states)
-            except UserError:
-                pass
-            except (AssertionError, ValueError, TypeError):
-                wrong.append((at, bit))
-    assert wrong == [], f"{len(wrong)} flipped bits of {file} (byte, bit) were taken"
+        (folder / file).write_bytes(flipped(content, at))
+        try:
+            others, other_states = loaded()
+        except UserError:
+            refused += 1
+        else:
+            assert others == totals, f"byte {at}"
+            assert_equal_states(other_states, states)
+    assert refused > 0
 
 
 # Divergence.

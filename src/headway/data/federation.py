@@ -15,10 +15,39 @@ from headway.errors import UserError
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Samples that overlap in one long text: row r is tokens[starts[r] : starts[r] + length].
+
+    It is indexed by rows as a tensor of shape (n, length) is; only the rows that are asked for are made.
+    """
+
+    tokens: Tensor
+    """Shape (characters,), uint8."""
+    starts: Tensor
+    """Shape (n,), int64."""
+    length: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self.starts), self.length))
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        """Tokens as int64: whole numbers are not normalised, bytes would be."""
+        places = self.starts[rows].unsqueeze(-1) + torch.arange(self.length, device=self.starts.device)
+        return self.tokens[places].long()
+
+    def to(self, device: torch.device) -> Windows:
+        return Windows(self.tokens.to(device), self.starts.to(device), self.length)
+
+
+@dataclass(frozen=True)
 class Pool:
     """Samples x and targets y, row by row. Images stay uint8 in memory."""
 
-    x: Tensor
+    x: Tensor | Windows
     y: Tensor
 
     def __len__(self) -> int:

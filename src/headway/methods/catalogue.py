@@ -175,7 +175,7 @@ def feddc(alpha: Rate = 0.01) -> Method:
     )
 
 
-def mimelite(momentum: Momentum = 0.9) -> Method:
+def mimelite(momentum: Momentum = 0.3) -> Method:
     """w ← w − η((1−β)g + βm) ; m ← βm + (1−β) Σω_i∇f_i(φ) ; θ ← θ + Δ
 
     Karimireddy et al., Breaking the centralized barrier for cross-device federated learning, NeurIPS 2021, Alg. 1.

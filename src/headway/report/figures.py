@@ -59,7 +59,7 @@ def compare_picture(study: Study, path: Path) -> Path:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"font.size": 11}):
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        figure = Figure(figsize=(11, max(4.4, 0.21 * len(study.runs))), layout="constrained")
         FigureCanvasAgg(figure)
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, axis, label in (
@@ -74,7 +74,10 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
         left.set_ylabel("test accuracy, %")
-        right.legend(frameon=False, loc="lower right")
+        if len(study.runs) <= 8:
+            right.legend(frameon=False, loc="lower right")
+        else:
+            figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
         scenario = next(iter(study.runs.values()))[0].scenario
         figure.suptitle(
             f"{scenario.data}, {scenario.partition}, {scenario.cohort} of {scenario.clients} clients a round",

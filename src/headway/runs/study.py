@@ -160,7 +160,8 @@ _MAY_DIFFER = (
 def _check_comparable(one: Result, other: Result) -> None:
     """Runs in one table differ in method and seed only; execution may differ too."""
     mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
-    for name in sorted((mine.keys() | theirs.keys()) - set(_MAY_DIFFER)):
+    suggested = spelled(one.method).suggests.keys() | spelled(other.method).suggests.keys()
+    for name in sorted((mine.keys() | theirs.keys()) - set(_MAY_DIFFER) - suggested):
         if mine.get(name) != theirs.get(name):
             raise UserError(
                 f"{one.folder} and {other.folder} are not comparable: {name} is {mine.get(name)} and {theirs.get(name)}"

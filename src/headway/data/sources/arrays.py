@@ -1,0 +1,68 @@
+"""NumPy arrays of the user's own, in one npz file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headway.data.federation import Pool
+from headway.data.sources.files import Damaged, read_arrays
+from headway.data.sources.source import Normalisation, Source, known_users, pool, same_shape, statistics
+from headway.errors import UserError
+
+NEEDED = ("x_train", "y_train", "x_test", "y_test")
+
+
+def labelled(x: np.ndarray, y: np.ndarray, classes: int, where: Path | str) -> Pool:
+    """Samples with labels or, where classes is 0, with numbers."""
+    if classes:
+        return pool(x, y, classes, where)
+    if len(x) != len(y) or not len(y):
+        raise Damaged(f"{where}: there are {len(x)} samples and {len(y)} targets")
+    return Pool(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
+
+
+def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
+    """uint8 stays, and grey images (n, h, w) get their channel; other whole numbers are tokens; the rest float32."""
+    if x.ndim < 2 or x.dtype.kind not in "fiu":
+        raise UserError(f"{where} is {x.dtype} of shape {x.shape}; samples must be numbers of shape (n, …)")
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x[:, None] if x.ndim == 3 else x)
+    return np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int64)
+
+
+def npz(argument: str, data_dir: str | None) -> Source:
+    """`x_train`, `y_train`, `x_test`, `y_test` of a file; `users_train` and `users_test` where samples have owners.
+
+    Images are uint8 (n, channels, height, width) or (n, height, width) and are normalised with their own mean and
+    deviation. Whole targets are classes, numbers with a decimal point are learnt by regression.
+    """
+    path = Path(argument).expanduser()
+    held = read_arrays(path)
+    for name in NEEDED:
+        if name not in held:
+            raise UserError(f"{path} has no array '{name}'; it must have {', '.join(NEEDED)}")
+    y, y_test = held["y_train"], held["y_test"]
+    for name in ("y_train", "y_test"):
+        if held[name].dtype.kind not in "fiu" or (held[name].ndim != 1 and held[name].dtype.kind != "f"):
+            raise UserError(
+                f"{path}: {name} is {held[name].dtype} of shape {held[name].shape}; give one label a sample"
+            )
+    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        raise UserError(f"{path}: y_train is {y.dtype} and y_test {y_test.dtype}; both must be labels or both numbers")
+    classes = 0 if y.dtype.kind == "f" else int(max(y.max(initial=0), y_test.max(initial=0))) + 1
+    x, x_test = (sample_type(held[name], f"{path}: {name}") for name in ("x_train", "x_test"))
+    train, test = labelled(x, y, classes, path), labelled(x_test, y_test, classes, path)
+    same_shape(train, test, path)
+    own = statistics(x) if x.dtype == np.uint8 else Normalisation()
+    users, test_users = (held.get(f"users_{part}") for part in ("train", "test"))
+    for name, found, rows in (("users_train", users, len(train)), ("users_test", test_users, len(test))):
+        if found is not None and (found.shape != (rows,) or found.dtype.kind not in "iuU"):
+            raise UserError(f"{path}: {name} must have one name or whole number for each of the {rows} samples")
+    if users is None:
+        return Source(train, test, classes, own.mean, own.std)
+    names, places, test_places = known_users(users, users[:0] if test_users is None else test_users)
+    owned = None if test_users is None else test_places
+    return Source(train, test, classes, own.mean, own.std, users=places, test_users=owned, user_names=names)

@@ -1,0 +1,82 @@
+"""Files of data sets: where they lie, and one clear line for each that is missing or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headway.errors import UserError
+
+
+class Missing(UserError):
+    """A file that a data set needs is not there."""
+
+
+class Damaged(UserError):
+    """A file is there, but it cannot be what the publisher wrote."""
+
+
+def cause(fault: BaseException) -> str:
+    """The first line of what went wrong, without the path that the caller names."""
+    words = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+    return (words.splitlines() or [type(fault).__name__])[0]
+
+
+def data_folder(given: str | None) -> Path:
+    """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache."""
+    named = given or os.environ.get("HEADWAY_DATA")
+    if named:
+        folder = Path(named).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
+        return folder
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "headway"
+
+
+def read_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise Missing(f"{path} is missing; put it there")
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise Damaged(f"{path} cannot be read: {cause(fault)}") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines that are not empty, without the blanks around them."""
+    try:
+        text = read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise Damaged(f"{path} is no UTF-8 text: {cause(fault)}") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as fault:
+        raise Damaged(f"{path} is no complete JSON file: {cause(fault)}") from None
+    if not isinstance(found, dict):
+        raise Damaged(f"{path} holds no JSON object, but a {type(found).__name__}")
+    return found
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name; the one array of an npy file under ''. Pickled objects are refused."""
+    if not path.is_file():
+        raise Missing(f"{path} is missing; put it there")
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {"": found}
+        with found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as fault:
+        raise Damaged(f"{path} cannot be read as NumPy arrays: {cause(fault)}") from None

@@ -1,0 +1,212 @@
+"""LEAF's json files, and the sets that come in them: FEMNIST, CelebA and Shakespeare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headway.data.federation import Windows
+from headway.data.sources import text
+from headway.data.sources.files import Damaged, Missing, data_folder, read_arrays, read_json
+from headway.data.sources.images import pillow, read_images
+from headway.data.sources.source import Source, check_labels, known_users, pool
+
+GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+CELEBA_SIZE = 84
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one user has in one file."""
+
+    path: Path
+    user: str
+    x: list[Any]
+    y: list[Any]
+
+
+def written(folder: Path) -> Iterator[Written]:
+    """Every user of every json file of a folder; only one file is in memory at a time."""
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not paths:
+        raise Missing(f"{folder} holds no json file of LEAF; put them there")
+    for path in paths:
+        content = read_json(path)
+        users, data = content.get("users"), content.get("user_data")
+        if not isinstance(users, list) or not isinstance(data, dict):
+            raise Damaged(f"{path} is no file of LEAF: it must have 'users' and 'user_data'")
+        for user in users:
+            own = data.get(user)
+            if not isinstance(own, dict) or not all(isinstance(own.get(key), list) for key in ("x", "y")):
+                raise Damaged(f"{path}: user '{user}' has no lists 'x' and 'y' in 'user_data'")
+            if len(own["x"]) != len(own["y"]):
+                raise Damaged(f"{path}: user '{user}' has {len(own['x'])} samples and {len(own['y'])} labels")
+            yield Written(path, str(user), own["x"], own["y"])
+
+
+def _home(folder: Path) -> Path:
+    """LEAF writes `data/train` and `data/test` inside a set's folder; without `data` is as good."""
+    return folder / "data" if (folder / "data" / "train").is_dir() else folder
+
+
+Converted = TypeVar("Converted")
+
+
+def _gathered(
+    folder: Path,
+    roster: dict[str, int],
+    samples: Callable[[Written], Converted],
+    labels: Callable[[Written], np.ndarray],
+) -> tuple[list[Converted], np.ndarray, np.ndarray]:
+    """Samples of each user, labels and users of each row. New users are entered in the roster."""
+    x, y, users = [], [], []
+    for of in written(folder):
+        if of.y:
+            x.append(samples(of))
+            y.append(labels(of))
+            users.append(np.full(len(of.y), roster.setdefault(of.user, len(roster))))
+    if not y:
+        raise Damaged(f"{folder}: there are no samples")
+    return x, np.concatenate(y), np.concatenate(users)
+
+
+def _numbers(of: Written) -> np.ndarray:
+    """Labels that are numbers; LEAF writes those of CelebA with a decimal point."""
+    try:
+        labels = np.array(of.y, np.float64)
+    except (TypeError, ValueError):
+        labels = np.full(1, np.nan)
+    if labels.ndim != 1 or not (np.abs(labels) < 2**31).all() or (labels != np.floor(labels)).any():
+        raise Damaged(f"{of.path}: user '{of.user}' has labels that are no whole numbers")
+    return labels.astype(np.int64)
+
+
+# ── FEMNIST ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _glyphs(of: Written) -> np.ndarray:
+    """Images of 784 numbers k/255 as bytes k, shape (n, 1, 28, 28)."""
+    try:
+        x = np.array(of.x, np.float64).reshape(len(of.x), 1, 28, 28)
+    except (TypeError, ValueError):
+        raise Damaged(f"{of.path}: user '{of.user}' has images that are no 784 numbers") from None
+    if not ((x >= 0) & (x <= 1)).all():
+        raise Damaged(f"{of.path}: user '{of.user}' has pixels outside 0 to 1")
+    return np.rint(x * 255).astype(np.uint8)
+
+
+def _femnist_npz(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    held = read_arrays(path)
+    if absent := [key for key in ("x", "y", "user") if key not in held]:
+        raise Damaged(f"{path} has no array '{absent[0]}'; it must have x, y and user")
+    x, y, users = held["x"], held["y"], held["user"]
+    if x.dtype != np.uint8 or x.shape[1:] != (28, 28):
+        raise Damaged(f"{path}: x is {x.dtype} of shape {x.shape}; it must be uint8 of shape (n, 28, 28)")
+    if y.shape != (len(x),) or users.shape != (len(x),) or y.dtype.kind not in "iu":
+        raise Damaged(f"{path}: x has {len(x)} samples; y and user must have one whole number for each")
+    check_labels(len(x), y, len(GLYPHS), path)
+    return x[:, None], y, users
+
+
+def femnist(argument: str, data_dir: str | None) -> Source:
+    """Hand-written digits and letters by writer, 28 × 28, dark on white and not normalised, as LEAF has them.
+
+    `femnist/train.npz` and `test.npz` (x, y, user), or LEAF's `femnist/train/*.json` and `test/*.json`.
+    """
+    folder = data_folder(data_dir) / "femnist"
+    if (folder / "train.npz").is_file() or (folder / "test.npz").is_file():
+        train, test = (_femnist_npz(folder / f"{part}.npz") for part in ("train", "test"))
+        names, users, test_users = known_users(train[2], test[2])
+    else:
+        roster: dict[str, int] = {}
+        (x, y, users), (x_test, y_test, test_users) = (
+            _gathered(_home(folder) / part, roster, _glyphs, _numbers) for part in ("train", "test")
+        )
+        train, test = (np.concatenate(x), y, users), (np.concatenate(x_test), y_test, test_users)
+        names = tuple(roster)
+    return Source(
+        pool(train[0], train[1], len(GLYPHS), folder),
+        pool(test[0], test[1], len(GLYPHS), folder),
+        classes=len(GLYPHS),
+        class_names=tuple(GLYPHS),
+        users=users,
+        test_users=test_users,
+        user_names=names,
+        citation="FEMNIST (LEAF, Caldas et al. 2018; NIST Special Database 19), public",
+    )
+
+
+# ── CelebA ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def celeba(argument: str, data_dir: str | None) -> Source:
+    """Faces by celebrity, smiling or not, in colour and scaled to 84 × 84.
+
+    LEAF's `celeba/train/*.json` and `test/*.json`, and the images in `celeba/raw/img_align_celeba/`.
+    """
+    pillow()
+    folder = _home(data_folder(data_dir) / "celeba")
+    images = folder / "raw" / "img_align_celeba"
+    roster: dict[str, int] = {}
+    pools, users = [], []
+    for part in ("train", "test"):
+        names, y, owners = _gathered(
+            folder / part, roster, lambda of: [images / Path(str(name)).name for name in of.x], _numbers
+        )
+        check_labels(len(y), y, 2, folder / part)
+        faces = read_images([path for paths in names for path in paths], resize=(CELEBA_SIZE, CELEBA_SIZE))
+        pools.append(pool(faces, y, 2, folder / part))
+        users.append(owners)
+    return Source(
+        pools[0],
+        pools[1],
+        classes=2,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        class_names=("not smiling", "smiling"),
+        users=users[0],
+        test_users=users[1],
+        user_names=tuple(roster),
+        citation="CelebA (Liu et al. 2015; LEAF, Caldas et al. 2018), for non-commercial research",
+    )
+
+
+# ── Shakespeare ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _following(of: Written) -> np.ndarray:
+    if not all(isinstance(letter, str) and len(letter) == 1 for letter in of.y):
+        raise Damaged(f"{of.path}: user '{of.user}' has labels that are no single characters")
+    return text.tokens("".join(of.y), of.path)
+
+
+def _windows(folder: Path, roster: dict[str, int]) -> tuple[Windows, np.ndarray, np.ndarray]:
+    """Windows of LEAF's x (80 characters) and y (the next one)."""
+    stream = text.Stream()
+    _, y, users = _gathered(folder, roster, lambda of: stream.extend(of.x, f"{of.path}: user '{of.user}'"), _following)
+    return stream.windows(folder), y, users
+
+
+def shakespeare(argument: str, data_dir: str | None) -> Source:
+    """The character after 80 others, by role: `shakespeare/users.json`, or LEAF's `shakespeare/{train,test}/*.json`."""
+    folder = data_folder(data_dir) / "shakespeare"
+    if (folder / "users.json").is_file():
+        names, train, test = text.split_texts(folder / "users.json")
+    else:
+        roster: dict[str, int] = {}
+        train, test = (_windows(_home(folder) / part, roster) for part in ("train", "test"))
+        names = tuple(roster)
+    return Source(
+        pool(train[0], train[1], len(text.ALPHABET), folder),
+        pool(test[0], test[1], len(text.ALPHABET), folder),
+        classes=len(text.ALPHABET),
+        class_names=tuple(text.ALPHABET),
+        users=train[2],
+        test_users=test[2],
+        user_names=names,
+        citation="Shakespeare (LEAF, Caldas et al. 2018; Project Gutenberg 100), public",
+    )

@@ -1,0 +1,108 @@
+"""`Source`: a data set as every reader of this folder returns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headway.data.federation import Pool, Windows
+from headway.data.sources.files import Damaged
+from headway.errors import UserError, nearest
+
+Channels = tuple[float, ...]
+
+PROFILES = ("paper", "agm21", "acg24", "gradma-code")
+"""Whose constants images are normalised with; reference-facts 0.2 and B1."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """uint8 images become (x/255 − mean)/std, channel by channel."""
+
+    mean: Channels = (0.0,)
+    std: Channels = (1.0,)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its samples, its classes, who wrote them, and the statistics its images are normalised with."""
+
+    train: Pool
+    test: Pool
+    classes: int
+    """Number of classes; 0 where targets are numbers."""
+    mean: Channels = (0.0,)
+    std: Channels = (1.0,)
+    profiles: Mapping[str, Normalisation] = field(default_factory=dict)
+    """Other constants, where the code of that profile uses others."""
+    class_names: tuple[str, ...] = ()
+    users: np.ndarray | None = None
+    """The natural user of each training row, as a place in `user_names`."""
+    test_users: np.ndarray | None = None
+    """The same for test rows, where the test set belongs to users."""
+    user_names: tuple[str, ...] = ()
+    citation: str = ""
+    """Where the data comes from, and its licence."""
+
+    def __post_init__(self) -> None:
+        assert self.users is None or len(self.users) == len(self.train)
+        assert self.test_users is None or len(self.test_users) == len(self.test)
+        assert len(self.class_names) in (0, self.classes)
+
+    def normalisation(self, profile: str = "paper") -> Normalisation:
+        """Mean and deviation as in a profile's code; `paper`, and what a profile leaves open: of the data itself."""
+        if profile not in PROFILES:
+            raise UserError(f"there is no profile '{profile}'{nearest(profile, PROFILES)} ({', '.join(PROFILES)})")
+        return self.profiles.get(profile, Normalisation(self.mean, self.std))
+
+
+def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -> None:
+    """As many labels as samples, at least one, all from 0 to classes − 1."""
+    if samples != len(y):
+        raise Damaged(f"{where}: there are {samples} samples and {len(y)} labels; the files do not belong together")
+    if not samples:
+        raise Damaged(f"{where}: there are no samples")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise Damaged(f"{where}: label {low if low < 0 else high} is out of range; labels go from 0 to {classes - 1}")
+
+
+def pool(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str) -> Pool:
+    check_labels(len(x), y, classes, where)
+    return Pool(torch.from_numpy(x) if isinstance(x, np.ndarray) else x, torch.from_numpy(y.astype(np.int64)))
+
+
+def same_shape(train: Pool, test: Pool, where: Path | str) -> None:
+    shapes = tuple(train.x.shape[1:]), tuple(test.x.shape[1:])
+    if shapes[0] != shapes[1]:
+        raise Damaged(f"{where}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
+
+
+def class_names(names: Sequence[str], classes: int, where: Path) -> tuple[str, ...]:
+    if len(names) != classes:
+        raise Damaged(f"{where} names {len(names)} classes; there are {classes}")
+    return tuple(names)
+
+
+def known_users(train: np.ndarray, test: np.ndarray) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """One table of users for both sets, in order, and each row's place in it."""
+    names, places = np.unique(np.concatenate([train, test]), return_inverse=True)
+    return tuple(str(name) for name in names), places[: len(train)], places[len(train) :]
+
+
+def statistics(images: np.ndarray) -> Normalisation:
+    """Mean and deviation of uint8 images (n, channels, …) for each channel, from exact counts of the 256 values."""
+    values = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[1]):
+        counts = np.zeros(256)
+        for start in range(0, len(images), 1000):
+            counts += np.bincount(images[start : start + 1000, channel].ravel(), minlength=256)
+        share = counts / counts.sum()
+        mean.append(float(share @ values))
+        std.append(float(np.sqrt(share @ (values - mean[-1]) ** 2)) or 1.0)
+    return Normalisation(tuple(mean), tuple(std))
