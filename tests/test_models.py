@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from torch import Tensor, nn
 
 from headway.engine.network import Network
 from headway.errors import UserError
-from headway.models.networks import NETWORKS, Staged, network
+from headway.models.networks import Staged, network
 from headway.models.twins import KeyedDropout, WeightedBatchNorm, twinned
 from headway.random import built, key
 from headway.vectors import Vector
@@ -458,26 +457,3 @@ class TestStages:
         Network(mixed())
         with pytest.raises(UserError, match="give it an attribute `stages`"):
             Network(mixed(), needs=STAGES)
-
-
-class TestNetworks:
-    @pytest.mark.parametrize("name", NETWORKS)
-    @quick
-    @given(st.integers(1, 3), st.integers(1, 33), st.integers(1, 33), st.integers(1, 12))
-    def test_one_number_for_each_class_whatever_the_image(
-        self, name: str, channels: int, height: int, width: int, classes: int
-    ) -> None:
-        module = network(name, (channels, height, width), classes)
-        assert module(torch.zeros(2, channels, height, width)).shape == (2, classes)
-
-    def test_numbers_of_parameters(self) -> None:
-        """784·200 + 200 + 200·100 + 100 + 100·10 + 10; and 784·10 + 10."""
-        sizes = {name: sum(leaf.numel() for leaf in network(name, (1, 28, 28), 10).parameters()) for name in NETWORKS}
-        assert sizes["mlp"] == 178_110
-        assert sizes["linear"] == 7_850
-
-    def test_what_there_is_not_is_refused(self) -> None:
-        with pytest.raises(UserError, match=r"no model 'mpl'; did you mean 'mlp'\? \(known: linear, mlp, cnn\)"):
-            network("mpl", (1, 28, 28), 10)
-        with pytest.raises(UserError, match=r"'cnn' takes images .* not samples of shape \(6,\)"):
-            network("cnn", (6,), 3)

@@ -48,7 +48,7 @@ class Scenario:
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
 
-    model: str = _setting("model", "cnn", "network: mlp, cnn or linear")
+    model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
     buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
 
     rounds: int = _setting("training", 80, "communication rounds T", least=1)

@@ -1,33 +1,70 @@
-"""Which samples go to which client. Every split here is a disjoint, complete cover, fixed by its own seed."""
+"""Which samples go to which client. Every split is disjoint and fixed by its own seed; each says if it leaves any out.
+
+iid                 equal sizes, at random
+dirichlet:ALPHA     equal sizes, class mix of each client ~ Dir(α) (FedACG)
+gradma:OMEGA        each class over clients ~ Dir(ω), two samples for everybody first: strongly unequal (GradMA)
+shards:C            C shards of label-sorted samples for each client (McMahan et al. 2017)
+quantity:ALPHA      at random, sizes ~ Dir(α), nobody empty
+natural             the data's own users; with fewer clients than users, the first of them
+file:PATH           a JSON list of lists of rows, or an object of such lists
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from headway.errors import UserError, nearest
 from headway.random import generator
 
+Rows = list[np.ndarray]
 
-def split(spelled: str, labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
-    """Rows of each client, for `iid` or `dirichlet:ALPHA`."""
+
+def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None = None) -> Rows:
+    """Rows of each client. `users` names the natural user of each sample, where the data has users."""
     name, _, argument = spelled.partition(":")
     if clients > len(labels):
         raise UserError(f"clients is {clients}, more than the {len(labels)} samples there are to share")
     if name == "iid" and not argument:
         return _iid(labels, clients, seed)
-    if name == "dirichlet":
-        return _dirichlet(labels, clients, seed, _positive(spelled, argument))
-    raise UserError(f"there is no partition '{spelled}'{nearest(name, ['iid', 'dirichlet'])} (iid, dirichlet:ALPHA)")
+    if name == "natural" and not argument:
+        return _natural(users, clients)
+    if name == "file":
+        return _file(argument, len(labels), clients)
+    if name == "shards":
+        return _shards(labels, clients, seed, int(_positive(spelled, argument, whole=True)))
+    if name in _BY_CONCENTRATION:
+        return _BY_CONCENTRATION[name](labels, clients, seed, _positive(spelled, argument))
+    known = ["iid", "natural", "file", "shards", *_BY_CONCENTRATION]
+    raise UserError(
+        f"there is no partition '{spelled}'{nearest(name, known)} (iid, dirichlet:ALPHA, gradma:OMEGA, shards:C, "
+        "quantity:ALPHA, natural, file:PATH)"
+    )
 
 
-def _positive(spelled: str, argument: str) -> float:
+def _positive(spelled: str, argument: str, whole: bool = False) -> float:
     try:
-        alpha = float(argument)
+        value = float(int(argument)) if whole else float(argument)
     except ValueError:
-        alpha = 0.0
-    if not 0 < alpha < float("inf"):
-        raise UserError(f"partition is '{spelled}'; write dirichlet:ALPHA with ALPHA above 0, such as dirichlet:0.3")
-    return alpha
+        value = 0.0
+    if not 0 < value < float("inf"):
+        name = spelled.partition(":")[0]
+        letter, example = _EXAMPLES[name]
+        raise UserError(
+            f"partition is '{spelled}'; write {name}:{letter} with {letter} above 0, such as {name}:{example}"
+        )
+    return value
+
+
+_EXAMPLES = {
+    "dirichlet": ("ALPHA", "0.3"),
+    "gradma": ("OMEGA", "0.1"),
+    "shards": ("C", "2"),
+    "quantity": ("ALPHA", "1.0"),
+}
 
 
 def _sizes(samples: int, clients: int) -> list[int]:
@@ -35,12 +72,12 @@ def _sizes(samples: int, clients: int) -> list[int]:
     return [samples // clients + (client < samples % clients) for client in range(clients)]
 
 
-def _iid(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+def _iid(labels: np.ndarray, clients: int, seed: int) -> Rows:
     order = generator(seed, "split/iid").permutation(len(labels))
     return np.split(order, np.cumsum(_sizes(len(labels), clients))[:-1])
 
 
-def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> list[np.ndarray]:
+def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows:
     """FedACG's balanced split: client i draws p_i ~ Dir(α) over classes, then its samples without replacement, each
     unassigned sample s with probability ∝ p_i[y_s].
 
@@ -50,7 +87,7 @@ def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> lis
     draw = generator(seed, "split/dirichlet")
     classes = int(labels.max()) + 1
     free = np.arange(len(labels))
-    shares: list[np.ndarray] = []
+    shares: Rows = []
     for size in _sizes(len(labels), clients):
         log_p = np.log(np.maximum(draw.dirichlet(np.full(classes, alpha)), 1e-300))
         waiting = np.log(draw.standard_exponential(len(free))) - log_p[labels[free]]
@@ -58,3 +95,85 @@ def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> lis
         shares.append(draw.permutation(free[order[:size]]))
         free = np.sort(free[order[size:]])
     return shares
+
+
+def _gradma(labels: np.ndarray, clients: int, seed: int, omega: float) -> Rows:
+    """GradMA's strict split: q_c ~ Dir(ω) over the N workers for each class c; first, twice, every worker in order
+    takes one sample of a random class (BatchNorm needs two); then each class, shuffled, is cut at ⌊cumsum(q_c)·n_c⌋.
+    """
+    if len(labels) < 2 * clients:
+        raise UserError(f"partition gradma gives every client two samples first; {clients} clients need {2 * clients}")
+    draw = generator(seed, "split/gradma")
+    classes = int(labels.max()) + 1
+    shares = draw.dirichlet(np.full(clients, omega), size=classes)
+    left = [list(np.flatnonzero(labels == number)) for number in range(classes)]
+    held: list[list[int]] = [[] for _ in range(clients)]
+    for _ in range(2):
+        for own in held:
+            there = [number for number in range(classes) if left[number]]
+            own.append(int(left[there[draw.integers(len(there))]].pop()))
+    for number, rows in enumerate(left):
+        order = draw.permutation(np.array(rows, dtype=np.int64))
+        cuts = np.floor(np.cumsum(shares[number])[:-1] * len(order)).astype(int)
+        for own, piece in zip(held, np.split(order, cuts), strict=True):
+            own.extend(piece.tolist())
+    return [draw.permutation(np.array(own, dtype=np.int64)) for own in held]
+
+
+def _shards(labels: np.ndarray, clients: int, seed: int, each: int) -> Rows:
+    """Samples sorted by label, cut into N·C shards as equal as can be; every client gets C of them at random."""
+    if clients * each > len(labels):
+        raise UserError(f"partition shards:{each} needs {clients * each} samples for {clients} clients")
+    draw = generator(seed, "split/shards")
+    mixed = draw.permutation(len(labels))
+    order = mixed[np.argsort(labels[mixed], kind="stable")]
+    shards = np.split(order, np.cumsum(_sizes(len(labels), clients * each))[:-1])
+    hands = draw.permutation(clients * each).reshape(clients, each)
+    return [draw.permutation(np.concatenate([shards[number] for number in hand])) for hand in hands]
+
+
+def _quantity(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows:
+    """Samples at random, sizes 1 + (n − N)·Dir(α), rounded so that they add up."""
+    draw = generator(seed, "split/quantity")
+    ends = np.floor(np.cumsum(draw.dirichlet(np.full(clients, alpha))) * (len(labels) - clients) + 1e-9).astype(int)
+    ends[-1] = len(labels) - clients
+    return np.split(draw.permutation(len(labels)), (ends + np.arange(1, clients + 1))[:-1])
+
+
+def _natural(users: np.ndarray | None, clients: int) -> Rows:
+    """One client for each user, in the order of the users' numbers; samples of users beyond N are left out."""
+    if users is None:
+        raise UserError("partition is 'natural', but this data set has no users of its own")
+    names = np.unique(users)
+    if clients > len(names):
+        raise UserError(
+            f"clients is {clients}, but the data has {len(names)} users; use --clients {len(names)} or fewer"
+        )
+    return [np.flatnonzero(users == name) for name in names[:clients]]
+
+
+def _file(path: str, samples: int, clients: int) -> Rows:
+    """The user's own lists; rows in nobody's list are left out, a row in two lists is refused."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        lists = list(content.values()) if isinstance(content, dict) else content
+        rows = [np.array(own, dtype=np.int64).reshape(-1) for own in lists]
+    except (OSError, ValueError, TypeError) as fault:
+        raise UserError(f"the partition file '{path}' cannot be read as JSON lists of rows: {fault}") from None
+    if len(rows) != clients:
+        raise UserError(f"'{path}' has {len(rows)} clients, but clients is {clients}; use --clients {len(rows)}")
+    every = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    if not all(map(len, rows)):
+        raise UserError(f"'{path}': client {[len(own) for own in rows].index(0)} has no samples")
+    if every.min() < 0 or every.max() >= samples:
+        raise UserError(f"'{path}' names row {every.max()}, but there are {samples} samples")
+    if len(np.unique(every)) != len(every):
+        raise UserError(f"'{path}' gives a row to two clients")
+    return rows
+
+
+_BY_CONCENTRATION: dict[str, Callable[[np.ndarray, int, int, float], Rows]] = {
+    "dirichlet": _dirichlet,
+    "gradma": _gradma,
+    "quantity": _quantity,
+}

@@ -16,6 +16,8 @@ from headway.engine.local import Rules, Task
 from headway.errors import ClientError
 from headway.vectors import stack
 
+_REFUSALS = ("vmap", "functorch", "doesn't have storage")
+"""What torch says where an operation cannot be stacked."""
 STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
 
@@ -74,7 +76,7 @@ class Batched:
             step = None
             return vmap(finish)(carry, kept["slots"], task)  # type: ignore[no-any-return]
         except RuntimeError as fault:
-            if "vmap" in str(fault) or "functorch" in str(fault):
+            if any(word in str(fault) for word in _REFUSALS):
                 raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
             clients = [work.client for work in works]
             raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=step) from fault

@@ -9,7 +9,7 @@ Inside a step the order is fixed: gradient of the whole objective → clip → l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -117,7 +117,15 @@ def _forward(rules: Rules, w: Vector, buffers: Buffers, batch: Batch, key: Tenso
     device = batch.weight.device.type
     with torch.autocast(device, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
         output, after = rules.network.train(w, buffers, batch.x, batch.weight, key)
-    return Output(output.logits.to(rules.dtype), output.stages), after
+    return replace(output, logits=output.logits.to(rules.dtype)), after
+
+
+def _resumed(
+    rules: Rules, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, batch: Batch, key: Tensor
+) -> Tensor:
+    with torch.autocast(hidden.device.type, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
+        logits = rules.network.resume(w, buffers, stage, hidden, batch.weight, key)
+    return logits.to(rules.dtype)
 
 
 def _batch(rules: Rules, rows: Tensor, count: Tensor) -> Batch:
@@ -157,7 +165,7 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         key=key,
         losses=lambda logits: per_sample(logits, batch.y),
         forward=lambda at: _forward(rules, at, buffers, batch, key)[0],
-        resume=lambda at, stage, hidden: rules.network.resume(at, buffers, stage, hidden, batch.weight, key),
+        resume=lambda at, stage, hidden: _resumed(rules, at, buffers, stage, hidden, batch, key),
         grad_at=lambda at: _value_and_grad(rules, objective, at)[0],
     )
     gradient, value, buffers_after = _value_and_grad(rules, objective, w)

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from headway import random
 from headway.errors import UserError
 from headway.methods.slots import Output
+from headway.models.staged import branch_points
 from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
 from headway.vectors import Vector
 
@@ -48,6 +49,7 @@ class Network:
                 "this method looks inside the model: give it an attribute `stages`, an iterable of submodules whose "
                 "composition is the model and whose last member is the classifier"
             )
+        self.branches = branch_points(list(module.stages)) if self.needs_stages else ()  # type: ignore[arg-type]
         twin = twinned(module)
         named = dict(twin.named_parameters())
         self.parameters = Vector({name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad})
@@ -128,7 +130,7 @@ class Network:
             passed = {f"module.{name}": tensor for name, tensor in tensors.items()}
             outputs = functional_call(module, passed, inputs if len(inputs) == 2 else (*inputs, 0))
             after = {name.removeprefix("module."): tensor for name, tensor in passed.items()}
-            return Output(outputs[-1], tuple(outputs[:-1])), after
+            return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
         return Output(functional_call(module, tensors, inputs)), tensors
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:

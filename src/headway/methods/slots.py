@@ -87,6 +87,8 @@ class Output:
     logits: Tensor
     stages: tuple[Tensor, ...] = ()
     """The outputs of the stages before the last, where the method needs `model:stages`; the last is the feature."""
+    branches: tuple[int, ...] = ()
+    """The stages after which another model's stages can take over: those that learn, but for the last."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def shakespeare_lstm(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Embedding of 8, two layers of LSTM with 256, then C at the last step: the next of C characters.
 
     Tokens are int64 of shape (batch, length), each below C. 819,920 parameters (80 characters; PyTorch's LSTM has two
-    biases where LEAF's has one). `torch.func.vmap` cannot take an LSTM, so the batched executor passes it on.
+    biases where LEAF's has one). cuDNN's LSTM cannot run under `torch.func.vmap`: on a GPU one client follows another.
     """
     if len(shape) != 1:
         raise UserError(f"model 'shakespeare-lstm' takes series of tokens (length,), not samples of shape {shape}")

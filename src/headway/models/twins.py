@@ -73,6 +73,7 @@ class WeightedBatchNorm(nn.Module):
         return y if self.bias is None else y + self.bias.reshape(channel)
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))  # sums over a batch are never taken in half precision
         over = [axis for axis in range(x.dim()) if axis != 1]
         rows = self.headway_weight.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1)).expand(len(x), *[1] * (x.dim() - 1))
         count = (rows.sum() * x[0, 0].numel()).clamp(min=1)

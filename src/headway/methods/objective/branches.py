@@ -27,9 +27,9 @@ class branches:
         frozen = step.received["model"]
         log_z = F.log_softmax(output.logits / self.temperature, dim=1)
         total = output.logits.new_zeros(())
-        for stage, hidden in enumerate(output.stages):
-            path = step.resume(frozen, stage, hidden)
+        for stage in output.branches:
+            path = step.resume(frozen, stage, output.stages[stage])
             log_b = F.log_softmax(path / self.temperature, dim=1)
             divergence = (log_b.exp() * (log_b - log_z)).sum(1)
             total = total + step.batch.mean(self.cross * step.losses(path) + self.distil * divergence)
-        return total / len(output.stages)
+        return total / len(output.branches)
