@@ -14,7 +14,7 @@ run: .venv/installed    ## compare FedAvg, FedAvgM and FedACG on the embedded da
 	$(BIN)/headway compare fedavg fedavgm fedacg --seeds 3 --target 0.8
 
 test: .venv/installed   ## every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: .venv/installed  ## format, lint, types, import rule
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from torch import Tensor
 from headway.engine.cost import cost
 from headway.errors import UserError
 from headway.methods import broadcast, objective, server
-from headway.methods.arguments import ranges
+from headway.methods.arguments import Among, Within, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.local import sgd
 from headway.methods.method import SLOTS, Method, combine
@@ -25,27 +25,36 @@ from headway.vectors import Vector
 ENTRIES = [*METHODS.values(), *MODIFIERS.values()]
 OPTIONS = [(entry, option) for entry in ENTRIES for option in defaults(entry)]
 NAMED = [f"{entry.name}.{option}" for entry, option in OPTIONS]
+RANGED = [one for one in OPTIONS if isinstance(ranges(one[0].build).get(one[1]), Within)]
+RANGED_NAMES = [f"{entry.name}.{option}" for entry, option in RANGED]
 
 
 def spelled(entry: Entry, options: str = "") -> str:
     """A catalogue entry as text; a modifier stands after FedAvg."""
-    return ("fedavg+" if entry.modifier else "") + entry.name + (f":{options}" if options else "")
+    return ("fedavg+" if entry.name in MODIFIERS else "") + entry.name + (f":{options}" if options else "")
 
 
-def value_in(entry: Entry, option: str) -> float:
+def value_in(entry: Entry, option: str) -> Any:
     """An allowed value that is not the default."""
-    assert 0.37 in ranges(entry.build)[option]
-    assert defaults(entry)[option] != 0.37
-    return 0.37
+    default = defaults(entry)[option]
+    if isinstance(default, bool):
+        return not default
+    allowed = ranges(entry.build)[option]
+    if isinstance(allowed, Among):
+        return next(word for word in allowed.words if word != default)
+    value = 7 if isinstance(default, int) else 0.37
+    assert value in allowed
+    assert default != value
+    return value
 
 
 class TestCatalogue:
     @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
     def test_every_entry_parses_with_its_defaults(self, entry: Entry) -> None:
         found = method(spelled(entry))
-        assert found == (combine(method("fedavg"), entry.build()) if entry.modifier else entry.build())
+        assert found == (combine(method("fedavg"), entry.build()) if entry.name in MODIFIERS else entry.build())
         assert found.name == spelled(entry)
-        written = ",".join(f"{name}={value}" for name, value in defaults(entry).items())
+        written = ",".join(f"{name}={value}" for name, value in defaults(entry).items() if value is not None)
         assert method(spelled(entry, written)) == found
 
     @pytest.mark.parametrize(("entry", "option"), OPTIONS, ids=NAMED)
@@ -53,14 +62,15 @@ class TestCatalogue:
         value = value_in(entry, option)
         found = method(spelled(entry, f"{option}={value}"))
         expected = entry.build(**{option: value})
-        assert found == (combine(method("fedavg"), expected) if entry.modifier else expected)
+        assert found == (combine(method("fedavg"), expected) if entry.name in MODIFIERS else expected)
         assert found != method(spelled(entry))
 
     @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
     def test_every_argument_has_a_range_and_a_default_inside_it(self, entry: Entry) -> None:
         allowed = ranges(entry.build)
-        assert allowed.keys() == defaults(entry).keys()
-        assert all(value in allowed[name] for name, value in defaults(entry).items())
+        ranged = {name: value for name, value in defaults(entry).items() if not isinstance(value, bool)}
+        assert allowed.keys() == ranged.keys()
+        assert all(value in allowed[name] for name, value in ranged.items() if value is not None)
 
     @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
     def test_a_method_is_a_value(self, entry: Entry) -> None:
@@ -86,13 +96,13 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("fedacq", "there is no method 'fedacq'; did you mean 'fedacg'?"),
-            ("", "there is no method ''"),
-            ("fedavg+", "there is no method ''"),
+            ("fedacgg", "there is no method 'fedacgg'; did you mean 'fedacg'?"),
+            ("", "a method's name is missing"),
+            ("fedavg+", "a method's name is missing"),
             ("acg", "'acg' is no method by itself; put it after one: fedavg+acg"),
             ("prox:beta=1", "'prox' is no method by itself; put it after one: fedavg+prox:beta=1"),
             ("fedavg+agc", "there is no method 'agc'; did you mean 'acg'?"),
-            ("fedacg:lambda=0.9", "fedacg has no option 'lambda'; did you mean 'lam'? (its options: lam, beta)"),
+            ("fedacg:lambda=0.9", "fedacg has no option 'lambda'; did you mean 'lam'? (its options: lam, beta, half)"),
             ("fedacg:lam", "fedacg: option 'lam' has no value; write lam=0.85"),
             ("fedacg:lam=", "fedacg: option 'lam' has no value; write lam=0.85"),
             ("fedacg:lam=high", "fedacg: lam is 'high'; it must be a number"),
@@ -140,7 +150,7 @@ class TestRanges:
             assert str(at_slot.value).startswith(f"{slot}: {option} is {value:g}; allowed: ")
             assert str(at_method.value) == str(at_slot.value).replace(f"{slot}: ", f"{name}: ", 1)
 
-    @pytest.mark.parametrize(("entry", "option"), OPTIONS, ids=NAMED)
+    @pytest.mark.parametrize(("entry", "option"), RANGED, ids=RANGED_NAMES)
     def test_every_argument_is_refused_outside_its_range(self, entry: Entry, option: str) -> None:
         allowed = ranges(entry.build)[option]
         outside = [allowed.low if allowed.open_left else allowed.low - 1]
@@ -152,7 +162,7 @@ class TestRanges:
             with pytest.raises(UserError, match=f" is {value:g}; allowed: "):
                 entry.build(**{option: value})
 
-    @pytest.mark.parametrize(("entry", "option"), OPTIONS, ids=NAMED)
+    @pytest.mark.parametrize(("entry", "option"), RANGED, ids=RANGED_NAMES)
     def test_a_closed_end_is_allowed(self, entry: Entry, option: str) -> None:
         allowed = ranges(entry.build)[option]
         if not allowed.open_left:
@@ -242,7 +252,8 @@ class TestSlots:
         with pytest.raises(UserError) as refusal:
             Method(objective=(objective.proximal(0.1), objective.proximal(second)))
         assert str(refusal.value) == (
-            f"objective slot: proximal(beta=0.1) and proximal(beta={second}) are the same addition twice"
+            f"objective slot: proximal(beta=0.1, half=True) and proximal(beta={second}, half=True) "
+            "are the same addition twice"
         )
 
     def test_two_additions_that_differ_only_in_strength_are_refused_in_a_composition(self) -> None:
@@ -261,7 +272,7 @@ class TestSlots:
             Method(**{slot: value})
 
     def test_a_slot_value_in_the_wrong_slot_is_refused(self) -> None:
-        with pytest.raises(UserError, match=r"server slot: proximal\(beta=0.1\) has no update"):
+        with pytest.raises(UserError, match=r"server slot: proximal\(beta=0.1, half=True\) has no update"):
             Method(server=objective.proximal(0.1))
         with pytest.raises(UserError, match=r"wire slot: .* is no Wire"):
             Method(wire=plain())  # type: ignore[arg-type]
@@ -331,7 +342,7 @@ class halved:
 
 W = Vector({"w": torch.tensor([1.0, 2.0])})
 SENT = {"model": W}
-UPLOADS = Uploads({"delta": W}, SENT, 1.0, (0,), (1.0,), 1)
+UPLOADS = Uploads({"delta": W}, SENT, rate=0.1, share=1.0, clients=(0,), weights=(1.0,), population=1)
 NOWHERE: Any = None
 
 

@@ -69,9 +69,10 @@ def ranges(of: Callable[..., Any]) -> dict[str, Limit]:
 
 def check(owner: str, of: Callable[..., Any], values: Mapping[str, Any]) -> None:
     """Refuse a value outside its interval, naming owner, argument, value and what is allowed."""
+    hints = get_type_hints(of)
     for name, allowed in ranges(of).items():
         value = values[name]
-        if value is None:
+        if value is None and type(None) in get_args(hints[name]):
             continue
         if isinstance(allowed, Among):
             if value not in allowed:

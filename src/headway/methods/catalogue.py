@@ -37,7 +37,7 @@ def fedacg(lam: Momentum = 0.85, beta: Weight = 0.01, half: bool = True) -> Meth
 def fedagm(lam: Momentum = 0.85, beta: Weight = 0.01, alpha: Weight = 1.0, server_rate: Rate = 1.0) -> Method:
     """φ = θ − λV ; αf + β/2 ‖w − φ‖² ; θ′ = τ·Σω_iθ_i + (1−τ)φ ; V ← −(θ′ − θ) ; θ ← θ′
 
-    Kim et al., FedAGM: averaging with accelerated gradient, 2022 (arXiv 2201.03172v1), Alg. 1; τ is server_rate.
+    Kim et al., Communication-efficient federated learning with acceleration of global momentum, 2022, Alg. 2.
     """
     return Method(
         broadcast=broadcast.lookahead(lam),
@@ -238,7 +238,7 @@ def fedlc(temperature: Weight = 1.0, others: bool = False) -> Method:
 def feddecorr(beta: Weight = 0.01, program: bool = False) -> Method:
     """f + β·‖corr(features)‖_F²/d² over the batch ; θ ← θ + Δ
 
-    Shi et al., Understanding and mitigating dimensional collapse in heterogeneous federated learning, ICLR 2023.
+    Shi et al., Towards understanding and mitigating dimensional collapse in heterogeneous FL, ICLR 2023.
     """
     return Method(objective=objective.decorrelation(beta, program))
 

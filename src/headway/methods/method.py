@@ -149,6 +149,14 @@ class Method:
 
     def _check_needs(self) -> None:
         provided = {gift: part for _, part in self.parts() for gift in getattr(part, "provides", ())}
+        if not any(getattr(part, "replaces_delta", False) for _, part in self.parts("local")):
+            provided["upload:delta"] = self.local[0]
+        gifts = [gift for _, part in self.parts() for gift in getattr(part, "provides", ())]
+        twice = next((gift for gift in gifts if gifts.count(gift) > 1), None)
+        if twice is not None:
+            one, two = [part for _, part in self.parts() if twice in getattr(part, "provides", ())][:2]
+            kind, what = twice.split(":", 1)
+            raise UserError(f"{one!r} and {two!r} both provide the {kind}'s '{what}'; only one can")
         for name, part in self.parts():
             for need in getattr(part, "needs", ()):
                 kind, what = need.split(":", 1)

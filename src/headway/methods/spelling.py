@@ -76,9 +76,9 @@ def _value(owner: str, name: str, text: str, kind: Any) -> Any:
     """The text as the option's type: a number, a truth value or a word."""
     kind = next((one for one in get_args(kind) if isinstance(one, type)), kind)
     if kind is bool:
-        if text not in ("true", "false"):
+        if text.lower() not in ("true", "false"):
             raise UserError(f"{owner}: {name} is '{text}'; allowed: true or false")
-        return text == "true"
+        return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import pickletools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _VALUES = {"BININT", "BININT1", "BININT2", "SHORT_BINSTRING", "BINSTRING", "BINUNICODE"}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_OTHERS = {"PROTO", "STOP", "MARK", "TUPLE", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "REDUCE", "BUILD"}
+_MEMORY = {"BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"}
+_KNOWN = {*_CONSTANTS, *_VALUES, *_EMPTY, *_TUPLES, *_OTHERS, *_MEMORY}
 _ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
 _MARK = object()
 
@@ -34,7 +38,7 @@ class _Name:
 
     def __init__(self, name: str) -> None:
         if name not in _ARRAY | {"numpy ndarray", "numpy dtype", "_codecs encode"}:
-            raise _Refused(f"it names {name.replace(' ', '.')}")
+            raise _Refused(f"it names {'.'.join(name.split())}")
         self.name = name
 
 
@@ -121,10 +125,27 @@ class _Machine:
                 self.stack.append(argument)
             case _ if instruction in _EMPTY:
                 self.stack.append(_EMPTY[instruction]())
-            case _ if instruction in _TUPLES:
-                self.stack.append(tuple(self.last(_TUPLES[instruction])))
             case _:
-                raise _Refused(f"it holds the instruction {instruction}")
+                self.stack.append(tuple(self.last(_TUPLES[instruction])))
+
+
+def _instructions(raw: bytes) -> Iterator[tuple[str, Any]]:
+    """Each instruction with its argument, up to STOP. One that is not known is refused before its argument is read."""
+    file = io.BytesIO(raw)
+    while True:
+        code = file.read(1)
+        if not code:
+            raise ValueError("it ends too early")
+        found = pickletools.code2op.get(code.decode("latin-1"))
+        if found is None or found.name not in _KNOWN:
+            raise _Refused(f"it holds the instruction {found.name if found else code!r}")
+        if found.name == "STOP":
+            return
+        if found.name == "GLOBAL":
+            module, name = (file.readline().rstrip(b"\n").decode("latin-1") for _ in range(2))
+            yield "GLOBAL", f"{module} {name}"
+        else:
+            yield found.name, found.arg.reader(file) if found.arg is not None else None
 
 
 def read_pickled(path: Path) -> dict[str, Any]:
@@ -132,10 +153,8 @@ def read_pickled(path: Path) -> dict[str, Any]:
     machine = _Machine()
     raw = read_bytes(path)
     try:
-        for instruction, argument, _ in pickletools.genops(io.BytesIO(raw)):
-            if instruction.name == "STOP":
-                break
-            machine.carry_out(instruction.name, argument)
+        for instruction, argument in _instructions(raw):
+            machine.carry_out(instruction, argument)
         (found,) = machine.stack
         return {
             key.decode("latin-1") if isinstance(key, bytes) else str(key): value.content

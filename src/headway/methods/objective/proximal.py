@@ -11,7 +11,7 @@ from headway.vectors import Vector
 class proximal:
     """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ).
 
-    FedProx (Li et al. 2020); FedACG Eq. 4, where the anchor φ is θ + λm. Without `half` it is β‖w − φ‖², as the
+    FedProx (Li et al. 2020); FedACG Alg. 1, where the anchor φ is θ + λm. Without `half` it is β‖w − φ‖², as the
     public FedACG program writes it (its 0.001 is β = 0.002 here).
     """
 

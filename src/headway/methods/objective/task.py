@@ -9,7 +9,7 @@ from headway.vectors import Vector
 
 @slot
 class task:
-    """α · f(w): the task's loss, averaged over the batch. FedAGM weighs it with α (its Alg. 1); elsewhere α = 1."""
+    """α · f(w): the task's loss, averaged over the batch. FedAGM weighs it with α (its Alg. 2); elsewhere α = 1."""
 
     alpha: Weight = 1.0
 

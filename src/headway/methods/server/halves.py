@@ -36,6 +36,7 @@ class dual_mean:
     alpha: Rate
 
     adds = True
+    needs = ("upload:delta",)
 
     def server_state(self, model: Vector, population: int) -> State:
         return {"h": model.zeros()}
@@ -53,6 +54,7 @@ class drift_mean:
     """
 
     adds = True
+    needs = ("upload:delta",)
 
     def server_state(self, model: Vector, population: int) -> State:
         return {"drift": model.zeros()}
@@ -81,7 +83,7 @@ class direction_mean:
 
 @slot
 class velocity_mean:
-    """v ← Σ ω_i v_i, v = 0 at first: FedNAG's server (003 Eq. 5)."""
+    """v ← Σ ω_i v_i, v = 0 at first: FedNAG's server (003 Eq. 4)."""
 
     adds = True
     needs = ("upload:velocity",)

@@ -7,7 +7,7 @@ from headway.vectors import Vector
 
 @slot
 class interpolation:
-    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′: FedAGM's server (002 Alg. 1), V = −m.
+    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′: FedAGM's server (002 Alg. 2), V = −m.
 
     Lemma 4.1 of 002 follows when φ = θ + λm: m ← λm + τΔ.
     """

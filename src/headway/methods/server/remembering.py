@@ -28,6 +28,7 @@ class remembering:
     scope: Annotated[str, Among("model", "tensor")] = "model"
 
     needs_each = True
+    needs = ("upload:delta",)
     owns = ("rows",)
 
     def fits(self, population: int, cohort: int) -> None:
