@@ -173,7 +173,7 @@ def test_an_exported_model_loads_and_is_as_good_as_the_run(said: dict[str, Answe
     model = network("mlp", tuple(data.test.x.shape[1:]), data.classes)
     model.load_state_dict(safetensors.torch.load_file(place / "ran/model.safetensors"))
     with torch.no_grad():
-        answers = model((data.test.x.float() / 255 - data.mean) / data.std).argmax(1)
+        answers = model((data.test.x.float() / 255 - data.mean[0]) / data.std[0]).argmax(1)
     accuracy = float((answers == data.test.y).float().mean())
     assert accuracy == pytest.approx(content(said["run"])["accuracy_raw"], abs=1e-6)
 

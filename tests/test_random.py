@@ -244,9 +244,8 @@ DRAWS = re.compile(
     r"|.*\b(manual_seed(_all)?|default_rng|RandomState|fork_rng|set_rng_state|default_generator)$"
     r"|torch\.(rand|randn|randint|randperm|rand_like|randn_like|randint_like|bernoulli|multinomial|normal|poisson|seed)$"
     r"|torch\.(random|Generator)\b"
-    r"|.*\.(normal_|uniform_|bernoulli_|exponential_|random_|log_normal_|geometric_|cauchy_)$"
+    r"|(?!nn\.init).*\.(normal_|uniform_|bernoulli_|exponential_|random_|log_normal_|geometric_|cauchy_)$"
     r"|(os\.urandom|secrets\b.*|uuid\.uuid\d)$"
-    r"|nn\.init\b"
 )
 MODULES = ("random", "secrets", "numpy.random")
 

@@ -104,6 +104,7 @@ class TestNames:
         found = load("fashion", None)
         assert {found.normalisation(profile) for profile in PROFILES} == {Normalisation((0.2860,), (0.3530,))}
 
+    @settings(deadline=None, max_examples=60)
     @given(st.integers(1, 3), st.integers(1, 40), st.integers(0, 99))
     def test_statistics_are_those_of_numpy(self, channels: int, count: int, seed: int) -> None:
         images = np.random.default_rng(seed).integers(0, 256, (count, channels, 3, 2), np.uint8)
@@ -688,6 +689,7 @@ class TestShakespeare:
         overlapping = sum(len(by_the_rule(content[user])[0]) + LENGTH - 1 for user in "ab")
         assert other.train.x.tokens.numel() == overlapping, "each character once"
 
+    @settings(deadline=None, max_examples=60)
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 220)), min_size=1, max_size=30))
     def test_windows_in_any_order_are_kept(self, places: list[tuple[int, int]]) -> None:
         """Windows of four texts, one of which repeats itself."""

@@ -406,5 +406,5 @@ class TestCost:
         assert (found.down, found.up, found.client_state, found.server_memory) == (1, 1, 0, memory)
 
     def test_what_a_code_really_sends_is_counted(self) -> None:
-        found = cost(Method(wire=Wire(up=halved(4))))
-        assert (found.down, found.up) == (1, 0.25)
+        found = cost(Method(wire=Wire(up=halved(2))))
+        assert (found.down, found.up) == (1, 0.5)

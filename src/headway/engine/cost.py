@@ -39,7 +39,7 @@ class Cost:
 def _world(method: Method) -> World:
     """100 clients of 8 samples, so two steps of four are one epoch; three stages of 64 × 64."""
     stages = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3)]
-    module = random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 4)), 0, "cost")
+    module = random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, WIDTH))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
     return build(_SCENARIO, method, model=module, clients=clients, test=clients[0])

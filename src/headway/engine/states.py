@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,9 @@ class ClientStates:
             self._write(oldest, self.states.pop(oldest))
 
     def _write(self, client: int, state: dict[str, Any]) -> None:
-        self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the states
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the states are there
+            weakref.finalize(self, self._file.close)
         write_at(self._file.fileno(), row_bytes(state), client * self._row)
         self._spilled.add(client)
 

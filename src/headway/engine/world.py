@@ -117,7 +117,9 @@ def _device(name: str) -> torch.device:
 
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
-    clients = partition.split(scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed)
+    clients = partition.split(
+        scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed, source.users
+    )
     return Federation(source.train, source.test, clients, source.classes, source.mean, source.std)
 
 

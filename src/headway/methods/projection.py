@@ -148,8 +148,8 @@ def project_rows(p: Vector, memory: Vector, count: int) -> Vector:
     unit_products = products[used] / (scale * size)
     z = _by_gram(unit_gram, unit_products)
     if z is None:
-        z = _by_rotation(p, memory, used, scale, size)
-        return _orthogonal_to(p, [_row(memory, int(number)) for number in used[z > 0]])
+        held = _by_rotation(p, memory, used, scale, size)
+        return _orthogonal_to(p, [_row(memory, int(number)) for number in used[held]])
     factors = np.zeros(count)
     factors[used] = z * size / scale
     return _combined(p, memory, factors)
@@ -199,7 +199,7 @@ def _by_gram(gram: np.ndarray, products: np.ndarray) -> np.ndarray | None:
 
 
 def _by_rotation(p: Vector, memory: Vector, used: np.ndarray, scale: np.ndarray, size: float) -> np.ndarray:
-    """z from the triangular factor of the unit rows and p, found piece by piece by Householder reflections."""
+    """The rows held at equality, from the triangular factor of unit rows and p, found piece by piece by reflections."""
     lengths = torch.as_tensor(np.append(scale, size), device=leaves_of(p)[0].device)
     chosen = torch.as_tensor(used, device=lengths.device)
     factor = torch.zeros(0, len(lengths), dtype=torch.float64, device=lengths.device)
@@ -207,7 +207,53 @@ def _by_rotation(p: Vector, memory: Vector, used: np.ndarray, scale: np.ndarray,
         columns = torch.cat([rows[chosen], part[None]]).T / lengths
         factor = torch.linalg.qr(torch.cat([factor, columns]), mode="r").R
     triangle: Any = factor.cpu().numpy()
-    return _solve(triangle[:, :-1].T, triangle[:, -1])
+    return _held(_snapped(triangle[:, :-1]), triangle[:, -1])
+
+
+def _held(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Which of the unit columns are held at equality by the point of the cone closest to `target`.
+
+    Two opposite columns hold each other, whatever the target. They are taken out first: with both, the multipliers
+    have no bound and no solver of least squares has a foothold.
+    """
+    sums = columns[:, :, None] + columns[:, None, :]
+    held: np.ndarray = (np.linalg.norm(sums, axis=0) < 4 * RANK).any(1)
+    across: list[np.ndarray] = []
+    for column in columns.T[held]:
+        rest = _rest(column, across)
+        if np.linalg.norm(rest) > RANK:
+            across.append(rest / np.linalg.norm(rest))
+    turned = np.stack([_rest(column, across) for column in columns.T], axis=1)
+    norms = np.linalg.norm(turned, axis=0)
+    free = np.flatnonzero(~held & (norms > RANK))
+    if len(free):
+        units, goal = turned[:, free] / norms[free], _rest(target, across)
+        z = _solve(units.T, goal)
+        slack = units.T @ (goal + units @ z)
+        held[free] = (z > 0) & (slack < 1e-9)  # a trace of a multiplier holds nothing
+    return held
+
+
+def _rest(vector: np.ndarray, basis: list[np.ndarray]) -> np.ndarray:
+    """The part of a vector orthogonal to orthonormal directions, taken twice against rounding."""
+    for _ in range(2):
+        for direction in basis:
+            vector = np.subtract(vector, direction * (direction @ vector))
+    return vector
+
+
+def _snapped(columns: np.ndarray) -> np.ndarray:
+    """Unit columns, each that adds less than the rank tolerance to those before it moved into their span."""
+    basis: list[np.ndarray] = []
+    moved = columns.copy()
+    for number in range(columns.shape[1]):
+        rest = _rest(columns[:, number], basis)
+        length = np.linalg.norm(rest)
+        if length > RANK:
+            basis.append(rest / length)
+        else:
+            moved[:, number] -= rest
+    return moved
 
 
 def _combined(p: Vector, memory: Vector, factors: np.ndarray) -> Vector:
@@ -216,7 +262,7 @@ def _combined(p: Vector, memory: Vector, factors: np.ndarray) -> Vector:
     for name, leaf in p.leaves.items():
         table = memory.leaves[name][: len(factors)].reshape(len(factors), -1)
         weights = torch.as_tensor(factors, device=leaf.device)
-        moved = leaf.reshape(-1).double()
+        moved = leaf.reshape(-1).to(torch.float64, copy=True)
         for start in range(0, moved.numel(), CHUNK):
             moved[start : start + CHUNK] += weights @ table[:, start : start + CHUNK].double()
         leaves[name] = moved.reshape(leaf.shape).to(leaf.dtype)
@@ -232,6 +278,8 @@ def _orthogonal_to(p: Vector, rows: list[Vector]) -> Vector:
 
     For nearly parallel rows the multipliers are huge and p + Mᵀz cancels; orthonormal directions do not.
     """
+    if not rows:
+        return p
     basis: list[Vector] = []
     moved = p.to(torch.float64)
     for unit in _units([row.to(torch.float64) for row in rows]):

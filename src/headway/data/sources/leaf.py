@@ -33,7 +33,7 @@ def written(folder: Path) -> Iterator[Written]:
     """Every user of every json file of a folder; only one file is in memory at a time."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not paths:
-        raise Missing(f"{folder} holds no json file of LEAF; put them there")
+        raise Missing(f"{folder} holds no json file of LEAF")
     for path in paths:
         content = read_json(path)
         users, data = content.get("users"), content.get("user_data")

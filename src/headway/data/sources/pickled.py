@@ -24,6 +24,7 @@ _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _OTHERS = {"PROTO", "STOP", "MARK", "TUPLE", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "REDUCE", "BUILD"}
 _MEMORY = {"BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"}
+_BY_CODE = {instruction.code: instruction for instruction in pickletools.opcodes}
 _KNOWN = {*_CONSTANTS, *_VALUES, *_EMPTY, *_TUPLES, *_OTHERS, *_MEMORY}
 _ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
 _MARK = object()
@@ -136,9 +137,9 @@ def _instructions(raw: bytes) -> Iterator[tuple[str, Any]]:
         code = file.read(1)
         if not code:
             raise ValueError("it ends too early")
-        found = pickletools.code2op.get(code.decode("latin-1"))
+        found = _BY_CODE.get(code.decode("latin-1"))
         if found is None or found.name not in _KNOWN:
-            raise _Refused(f"it holds the instruction {found.name if found else code!r}")
+            raise _Refused(f"it holds the instruction {found.name if found else repr(code)}")
         if found.name == "STOP":
             return
         if found.name == "GLOBAL":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from headway.methods.arguments import Weight, slot
 from headway.methods.slots import Output, State, Step
@@ -20,7 +21,8 @@ class calibrated:
     others: bool = False
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
-        counts = step.client.class_counts.to(output.logits.dtype)
+        known = step.client.class_counts.to(output.logits.dtype)
+        counts = F.pad(known, (0, output.logits.shape[1] - known.shape[0]))  # outputs beyond the classes count none
         margin = self.temperature * counts.clamp(min=1).pow(-0.25)
         logits = torch.where(counts > 0, output.logits - margin, -1e30)
         true = step.batch.true_class(logits.shape[1])
