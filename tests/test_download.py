@@ -308,6 +308,7 @@ class TestGet:
             (tape({"set/one.bin": b"1" * 9999, "set/two.bin": b"2"})[:60], "cannot be unpacked"),
             (b"no archive", "cannot be unpacked"),
         ],
+        ids=["one file missing", "a step up", "an absolute path", "cut short", "no archive"],
     )
     def test_an_archive_of_something_else_leaves_nothing(
         self, publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
