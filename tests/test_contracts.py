@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import torch
 from conftest import played, world
 from headway.engine.cost import cost
 from headway.engine.round import start
+from headway.engine.serial import Serial
+from headway.engine.simulation import simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods.arguments import Among, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.spelling import defaults, method
 from headway.methods.wire import Wire
+from headway.runs.checkpoint import Checkpoint
 from headway.vectors import copied, leaves_of, nbytes
 
 NAMES = list(METHODS)
@@ -114,3 +118,21 @@ def test_the_catalogue_is_one_page_of_slots() -> None:
         lines: list[Any] = inspect.getsource(entry.build).split('"""')[-1].split()
         assert lines[0] == "return"
         assert lines[1].startswith("Method(")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_resumes_exactly(name: str, tmp_path: Path) -> None:
+    """Two rounds, a checkpoint on disk and two more rounds from it are the bits of four rounds."""
+    chosen, store = world(name, "batch_norm_dropout"), ClientStates()
+    _, straight = played(chosen)
+    _, halfway = played(world(name, "batch_norm_dropout", rounds=2), store=store)
+    Checkpoint(tmp_path, chosen).save(halfway, store, "serial")
+    progress, states = Checkpoint(tmp_path, chosen).reopen()
+    for _, progress in simulate(chosen, Serial(chosen.rules), states, progress):  # noqa: B007, B020
+        pass
+    ends = zip(
+        leaves_of([straight.output.theta, straight.model.server, straight.model.buffers]),
+        leaves_of([progress.output.theta, progress.model.server, progress.model.buffers]),
+        strict=True,
+    )
+    assert all(torch.equal(one, two) for one, two in ends)
