@@ -344,6 +344,12 @@ def by_three(problem: Programme) -> np.ndarray:
     return project_three(_vector(problem.p), (one, two, three)).flat().numpy()
 
 
+@given(programmes())
+@settings(deadline=None, max_examples=1500, derandomize=True)
+def test_the_server_s_programme_gives_the_closest_feasible_vector(problem: Programme) -> None:
+    assert kkt_residual(problem, by_rows(problem)) < 1e-9
+
+
 @given(programmes(least=3, most=3))
 @settings(deadline=None, max_examples=400, derandomize=True)
 def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Programme) -> None:
@@ -352,6 +358,21 @@ def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Pr
     assert kkt_residual(problem, found) < 1e-9
     tolerance = (1e-9 + 1e-12 / problem.angle) * np.linalg.norm(problem.p)
     assert np.abs(found - by_rows(problem)).max() < tolerance
+
+
+@pytest.mark.parametrize("angle", [1e-13, 1e-12, 1e-11])
+@pytest.mark.parametrize("count", [3, 6])
+def test_rounding_in_opposite_rows_is_no_constraint(angle: float, count: int) -> None:
+    """Rows within the rank tolerance of opposite to another, or to a sum of two: the rest of them is no direction."""
+    draw = np.random.default_rng(8)
+    for turn in range(200):
+        p, first, *free = draw.normal(size=(count + 1, 5))
+        opposite = first + (turn % 2) * free[0]
+        rows = [first, angle * draw.normal(size=5) - opposite, *free[: count - 2]]
+        problem = Programme(p, np.array(rows)[draw.permutation(count)], 1.0)
+        assert kkt_residual(problem, by_rows(problem)) < 1e-9
+        if count == 3:
+            assert kkt_residual(problem, by_three(problem)) < 1e-9
 
 
 @given(programmes(), st.integers(0, 4))

@@ -8,7 +8,7 @@ less than 1e-10 to the rows before it is no direction. Residuals are relative to
 
 `project_three` is the clients' problem: all eight sets of active rows are tried in tensor operations, so it stacks,
 compiles and captures. `project_rows` is the server's: non-negative least squares on the Gram matrix where that holds
-the residual, on orthogonalised rows where rows are nearly parallel.
+the residual, a dual active-set method on orthogonalised rows where rows are nearly parallel or opposite.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def project_rows(p: Vector, memory: Vector, count: int) -> Vector:
     z = _by_gram(unit_gram, unit_products)
     if z is None:
         held = _by_rotation(p, memory, used, scale, size)
-        return _orthogonal_to(p, [_row(memory, int(number)) for number in used[held]])
+        return _orthogonal_to(p, [_row(memory, int(number)) for number in held])
     factors = np.zeros(count)
     factors[used] = z * size / scale
     return _combined(p, memory, factors)
@@ -207,53 +207,54 @@ def _by_rotation(p: Vector, memory: Vector, used: np.ndarray, scale: np.ndarray,
         columns = torch.cat([rows[chosen], part[None]]).T / lengths
         factor = torch.linalg.qr(torch.cat([factor, columns]), mode="r").R
     triangle: Any = factor.cpu().numpy()
-    return _held(_snapped(triangle[:, :-1]), triangle[:, -1])
-
-
-def _held(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Which of the unit columns are held at equality by the point of the cone closest to `target`.
-
-    Two opposite columns hold each other, whatever the target. They are taken out first: with both, the multipliers
-    have no bound and no solver of least squares has a foothold.
-    """
-    sums = columns[:, :, None] + columns[:, None, :]
-    held: np.ndarray = (np.linalg.norm(sums, axis=0) < 4 * RANK).any(1)
-    across: list[np.ndarray] = []
-    for column in columns.T[held]:
-        rest = _rest(column, across)
-        if np.linalg.norm(rest) > RANK:
-            across.append(rest / np.linalg.norm(rest))
-    turned = np.stack([_rest(column, across) for column in columns.T], axis=1)
-    norms = np.linalg.norm(turned, axis=0)
-    free = np.flatnonzero(~held & (norms > RANK))
-    if len(free):
-        units, goal = turned[:, free] / norms[free], _rest(target, across)
-        z = _solve(units.T, goal)
-        slack = units.T @ (goal + units @ z)
-        held[free] = (z > 0) & (slack < 1e-9)  # a trace of a multiplier holds nothing
+    held: np.ndarray = used[np.array(_held(triangle[:, :-1], triangle[:, -1]), dtype=int)]
     return held
 
 
-def _rest(vector: np.ndarray, basis: list[np.ndarray]) -> np.ndarray:
-    """The part of a vector orthogonal to orthonormal directions, taken twice against rounding."""
-    for _ in range(2):
-        for direction in basis:
-            vector = np.subtract(vector, direction * (direction @ vector))
-    return vector
+def _held(columns: np.ndarray, target: np.ndarray) -> list[int]:
+    """Which unit columns the point of {⟨·, c_i⟩ ≥ 0} closest to `target` holds at equality: the dual method of
+    Goldfarb and Idnani (1983).
+
+    From the target itself, the most violated column is taken in, and those whose multiplier would turn negative on the
+    way are let go. Held columns are always independent, so neither opposite nor balanced columns, whose multipliers
+    have no bound, disturb it; a column nearer than the rank tolerance to the span of the held is kept with them.
+    """
+    size = np.linalg.norm(target)
+    held: list[int] = []
+    multipliers = np.zeros(0)
+    for _ in range(100 + 20 * columns.shape[1]):
+        basis = np.linalg.qr(columns[:, held])[0]
+        point = _rest(target, basis)
+        products = columns.T @ point
+        taken = int(np.argmin(products))
+        if products[taken] >= -4 * RANK * size:
+            return held
+        multiplier = 0.0
+        while True:
+            basis, triangle = np.linalg.qr(columns[:, held])
+            rest = _rest(columns[:, taken], basis)
+            parts = np.linalg.solve(triangle, basis.T @ columns[:, taken])
+            to_equality = -(columns[:, taken] @ point) / (rest @ rest)
+            falling = np.flatnonzero(parts > 0)
+            limits = multipliers[falling] / parts[falling]
+            stride = min([to_equality, *limits])
+            point = point + stride * rest
+            multipliers, multiplier = multipliers - stride * parts, multiplier + stride
+            if stride == to_equality:
+                break
+            let_go = int(falling[np.argmin(limits)])
+            held.pop(let_go)
+            multipliers = np.delete(multipliers, let_go)
+        held.append(taken)
+        multipliers = np.append(multipliers, multiplier).clip(min=0)
+    raise RuntimeError(f"GradMA's quadratic program over {columns.shape[1]} rows did not come to an end")
 
 
-def _snapped(columns: np.ndarray) -> np.ndarray:
-    """Unit columns, each that adds less than the rank tolerance to those before it moved into their span."""
-    basis: list[np.ndarray] = []
-    moved = columns.copy()
-    for number in range(columns.shape[1]):
-        rest = _rest(columns[:, number], basis)
-        length = np.linalg.norm(rest)
-        if length > RANK:
-            basis.append(rest / length)
-        else:
-            moved[:, number] -= rest
-    return moved
+def _rest(vector: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """The part of a vector orthogonal to orthonormal columns, taken twice against rounding."""
+    once = vector - basis @ (basis.T @ vector)
+    rest: np.ndarray = once - basis @ (basis.T @ once)
+    return rest
 
 
 def _combined(p: Vector, memory: Vector, factors: np.ndarray) -> Vector:
