@@ -22,8 +22,8 @@ check: .venv/installed  ## format, lint, types, import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: .venv/installed  ## the executors side by side, as ratios
-	$(BIN)/python benchmarks/executors.py
+bench: .venv/installed  ## executors, a plain loop and other simulators side by side, as ratios
+	$(BIN)/headway bench
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

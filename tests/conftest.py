@@ -1,7 +1,13 @@
-"""Small worlds for every test: unequal clients, few samples, float64."""
+"""Small worlds for every test: unequal clients, few samples, float64. And real data, where it is there."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from headway.data.sources import present
 from headway.engine.batched import Batched
 from headway.engine.pool import Pool
 from headway.engine.serial import Serial
@@ -90,3 +97,41 @@ def played(
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
+"""Writes a data set it is given the name of, where somebody keeps packed data beside the repository."""
+
+
+def held(name: str) -> Path | None:
+    """$HEADWAY_DATA, if it holds the data set."""
+    folder = os.environ.get("HEADWAY_DATA")
+    return Path(folder) if folder and present(name, Path(folder)) else None
+
+
+def unpacked(name: str, place: Path) -> Path:
+    """The data set in a folder of its own, made once, however many processes ask for it."""
+    place.mkdir(exist_ok=True)
+    folder = place / name
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            aside = place / f"{name}.part"
+            subprocess.run([sys.executable, str(UNPACK), str(aside), name], check=True, capture_output=True)
+            aside.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The data folder that holds a real data set: `real_data("mnist")`. The test is skipped where there is none."""
+
+    def folder(name: str) -> Path:
+        if (own := held(name)) is not None:
+            return own
+        if not list(UNPACK.parent.glob(f"{name}_*")):
+            pytest.skip(f"neither $HEADWAY_DATA nor {UNPACK.parent} has {name}")
+        base = tmp_path_factory.getbasetemp()
+        return unpacked(name, (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real")
+
+    return folder

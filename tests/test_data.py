@@ -1,4 +1,4 @@
-"""Splits cover every sample once, batches read every sample once, cohorts are fair, files are read or refused."""
+"""Batches read every sample once, cohorts are fair, files are read or refused."""
 
 from __future__ import annotations
 
@@ -18,158 +18,12 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 from headway.data.batches import Plan, plan
 from headway.data.federation import Federation, Pool, federate
 from headway.data.participation import cohort
-from headway.data.partition import split
 from headway.data.sources import data_folder, load
 from headway.data.sources.mnist import read_idx
 from headway.errors import UserError
 from headway.scenario import Scenario
 
 quick = settings(deadline=None, max_examples=60)
-
-# ── partition ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@st.composite
-def federations(draw: st.DrawFn) -> tuple[np.ndarray, int]:
-    """Labels with odd counts, also of classes that nobody has, and a number of clients that can be served."""
-    counts = draw(st.lists(st.integers(0, 23), min_size=1, max_size=7).filter(lambda counts: sum(counts) > 0))
-    labels = np.repeat(np.arange(len(counts)), counts)
-    labels = np.random.default_rng(draw(st.integers(0, 99))).permutation(labels)
-    return labels, draw(st.integers(1, len(labels)))
-
-
-SPELLED = st.sampled_from(["iid", "dirichlet:0.3", "dirichlet:100", "dirichlet:1e-6", "dirichlet:0.05"])
-
-
-class TestSplit:
-    @quick
-    @given(federations(), SPELLED, st.integers(0, 2**32))
-    def test_every_sample_has_exactly_one_owner(self, given: tuple[np.ndarray, int], spelled: str, seed: int) -> None:
-        labels, clients = given
-        shares = split(spelled, labels, clients, seed)
-        assert len(shares) == clients
-        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(len(labels)))
-        assert Counter(len(share) for share in shares) == Counter(
-            len(labels) // clients + (client < len(labels) % clients) for client in range(clients)
-        )
-
-    @quick
-    @given(federations(), SPELLED, st.integers(0, 2**32))
-    def test_the_same_seed_gives_the_same_split(self, given: tuple[np.ndarray, int], spelled: str, seed: int) -> None:
-        labels, clients = given
-        first, second = (split(spelled, labels, clients, seed) for _ in range(2))
-        assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
-
-    @pytest.mark.parametrize("spelled", ["iid", "dirichlet:0.3"])
-    def test_another_seed_gives_another_split(self, spelled: str) -> None:
-        labels = np.repeat(np.arange(5), 20)
-        found = {tuple(np.concatenate(split(spelled, labels, 7, seed))) for seed in range(20)}
-        assert len(found) == 20
-
-    def test_the_labels_are_not_touched(self) -> None:
-        labels = np.repeat(np.arange(5), 20)
-        labels.flags.writeable = False
-        split("dirichlet:0.3", labels, 7, 0)
-
-    def test_more_clients_than_a_class_has_samples(self) -> None:
-        labels = np.array([0] * 3 + [1] * 50)
-        shares = split("dirichlet:0.3", labels, 20, 0)
-        assert sum(int((labels[share] == 0).sum()) for share in shares) == 3
-
-    @pytest.mark.parametrize("spelled", ["iid", "dirichlet:0.3"])
-    def test_more_clients_than_samples_are_refused(self, spelled: str) -> None:
-        assert [len(share) for share in split(spelled, np.zeros(5, int), 5, 0)] == [1] * 5
-        with pytest.raises(UserError, match="clients is 6, more than the 5 samples"):
-            split(spelled, np.zeros(5, int), 6, 0)
-
-    @pytest.mark.parametrize("alpha", ["", "0", "-1", "nan", "inf", "much", "0.3:4"])
-    def test_an_alpha_that_is_none_is_refused(self, alpha: str) -> None:
-        with pytest.raises(UserError, match="dirichlet:ALPHA with ALPHA above 0"):
-            split(f"dirichlet:{alpha}", np.zeros(5, int), 2, 0)
-
-    @pytest.mark.parametrize(
-        ("spelled", "words"), [("dirichle:0.3", "did you mean 'dirichlet'"), ("iid:3", "iid, dirichlet:ALPHA")]
-    )
-    def test_another_name_is_refused(self, spelled: str, words: str) -> None:
-        with pytest.raises(UserError, match=words):
-            split(spelled, np.zeros(5, int), 2, 0)
-
-    def test_iid_gives_each_client_the_mix_of_all(self) -> None:
-        """Mean L1 distance to uniform of 1,000 draws from ten classes: 10 · √(2/π · .1 · .9 / 1000) = 0.0757."""
-        labels = np.repeat(np.arange(10), 5000)
-        mixes = [np.bincount(labels[share], minlength=10) / 1000 for share in split("iid", labels, 50, 0)]
-        assert np.mean([np.abs(mix - 0.1).sum() for mix in mixes]) == pytest.approx(0.0757, rel=0.1)
-
-
-def acceptance(counts: np.ndarray) -> np.ndarray:
-    """Means over clients of: classes present, largest share, exp(entropy), L1 distance to uniform."""
-    shares = counts / counts.sum(1, keepdims=True)
-    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
-    away = np.abs(shares - 1 / counts.shape[1]).sum(1)
-    return np.array([(counts > 0).sum(1).mean(), shares.max(1).mean(), np.exp(entropy).mean(), away.mean()])
-
-
-def textbook(alpha: float, seed: int) -> np.ndarray:
-    """Class counts of each client, drawn sample by sample: class c with probability ∝ p[c] · (how many are left)."""
-    draw = np.random.default_rng(seed)
-    left = np.full(10, 5000)
-    counts = np.zeros((100, 10), int)
-    for client in range(100):
-        p = draw.dirichlet(np.full(10, alpha))
-        for coin in draw.random(500):
-            odds = np.cumsum(p * left)
-            chosen = int(np.searchsorted(odds, coin * odds[-1], side="right"))
-            counts[client, chosen] += 1
-            left[chosen] -= 1
-    return counts
-
-
-PUBLISHED = {"0.3": (7.9, 0.48, 4.2, 1.10), "0.6": (9.3, 0.36, 5.8, 0.87)}
-"""The authors' own split of CIFAR-10 over 100 clients: one draw of the random split, not its mean."""
-
-DEVIATIONS = {"0.3": (0.15, 0.016, 0.14, 0.024), "0.6": (0.09, 0.012, 0.14, 0.020)}
-"""Standard deviation of each statistic from split to split, over 20 splits of the authors' algorithm."""
-
-SPLITS = 6
-
-
-@pytest.fixture(scope="module")
-def found() -> dict[str, np.ndarray]:
-    """The statistics of several splits of 50,000 labels, shape (splits, 4)."""
-    labels = np.repeat(np.arange(10), 5000)
-
-    def counts(alpha: str, seed: int) -> np.ndarray:
-        shares = split(f"dirichlet:{alpha}", labels, 100, seed)
-        return np.stack([np.bincount(labels[share], minlength=10) for share in shares])
-
-    return {alpha: np.stack([acceptance(counts(alpha, seed)) for seed in range(SPLITS)]) for alpha in PUBLISHED}
-
-
-class TestDirichlet:
-    @pytest.mark.parametrize("alpha", PUBLISHED)
-    def test_the_published_split_could_be_one_of_ours(self, alpha: str, found: dict[str, np.ndarray]) -> None:
-        """Published − mean of k splits has deviation σ√(1 + 1/k): 3 of them are 3 to 11 % of the statistics."""
-        tolerance = 3 * np.array(DEVIATIONS[alpha]) * np.sqrt(1 + 1 / SPLITS)
-        assert np.all(np.abs(found[alpha].mean(0) - PUBLISHED[alpha]) < tolerance)
-
-    @pytest.mark.parametrize("alpha", PUBLISHED)
-    def test_it_is_the_split_that_draws_sample_by_sample(self, alpha: str, found: dict[str, np.ndarray]) -> None:
-        """Two means of k splits each differ by σ√(2/k): 4 of them."""
-        theirs = np.stack([acceptance(textbook(float(alpha), seed)) for seed in range(SPLITS)])
-        tolerance = 4 * np.array(DEVIATIONS[alpha]) * np.sqrt(2 / SPLITS)
-        assert np.all(np.abs(found[alpha].mean(0) - theirs.mean(0)) < tolerance)
-
-    def test_a_large_alpha_is_almost_iid_and_a_small_one_almost_one_class(self) -> None:
-        labels = np.repeat(np.arange(4), 1000)
-
-        def largest(alpha: str) -> float:
-            """The largest share of the first client, which finds every class whole; mean over 20 splits."""
-            firsts = [split(f"dirichlet:{alpha}", labels, 10, seed)[0] for seed in range(20)]
-            return float(np.mean([np.bincount(labels[share], minlength=4).max() / len(share) for share in firsts]))
-
-        assert largest("1e6") < 0.3
-        assert largest("1e-3") > 0.98
-
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from headway.cli.main import app
 from headway.data import download
 from headway.data.download import BY_HAND, PUBLISHED, Published, fetch, get, hint
 from headway.data.sources import SOURCES, load
@@ -379,3 +381,35 @@ class TestRegistry:
         assert len(bytes.fromhex(file.md5)) == 16
         assert file.size > 1000
         assert file.url.endswith(Path(file.path).name)
+
+
+class TestCommand:
+    """`headway data get`."""
+
+    def test_it_makes_the_data_folder_and_says_where_the_files_are(self, publisher: Server, tmp_path: Path) -> None:
+        answer = CliRunner().invoke(app, ["data", "get", "plain", "--data-dir", str(tmp_path / "new" / "data")])
+        assert answer.exit_code == 0
+        assert answer.stdout == f"plain is in {tmp_path / 'new/data/Plain/raw'}\n"
+        assert answer.stderr == "", "no bar without a terminal"
+        assert inside(tmp_path / "new/data") == ["Plain/raw/a.gz", "Plain/raw/b.gz"]
+
+    def test_the_folder_of_the_environment_is_made_too(
+        self, publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "new"))
+        assert CliRunner().invoke(app, ["data", "get", "tape"]).exit_code == 0
+        assert inside(tmp_path / "new") == ["set/one.bin", "set/two.bin"]
+
+    def test_a_terminal_sees_how_far_it_is(
+        self, publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        answer = CliRunner().invoke(app, ["data", "get", "plain", "--data-dir", str(tmp_path)])
+        for words in ("a.gz", "b.gz", "6/6 bytes"):
+            assert words in answer.stderr
+
+    def test_without_a_network_the_error_says_what_goes_where(self, publisher: Server, tmp_path: Path) -> None:
+        del publisher.files["/b.gz"]
+        answer = CliRunner().invoke(app, ["data", "get", "plain", "--data-dir", str(tmp_path)])
+        assert isinstance(answer.exception, UserError)
+        assert f"by hand: put a.gz, b.gz of {publisher.url} in {tmp_path / 'Plain/raw'}" in str(answer.exception)

@@ -142,6 +142,8 @@ class TestSummary:
             "accuracy_raw": 0.7,
             "accuracy_top": 0.8,
             "loss": 1.1,
+            "rmse": None,
+            "r2": None,
             "client_accuracy_std": 0.4,
             "client_accuracy_low": 0.35,
             "target": 0.55,

@@ -1,17 +1,21 @@
-"""The README's Python runs as printed, the example runs, and the commands it names exist."""
+"""Python of the README and of docs/data.md runs as printed, the example runs, and the commands they name exist."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from headway.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["api", "own method"])
@@ -26,10 +30,26 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_commands_of_the_readme_exist() -> None:
     named = set(re.findall(r"^headway (\w+)", README, re.MULTILINE))
-    assert named <= {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert named <= set(typer.main.get_command(app).commands)
     assert {"run", "compare", "resume"} <= named
 
 
 def test_targets_of_the_readme_exist() -> None:
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) <= set(targets)
+
+
+def test_what_the_page_on_data_prints_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python first, then its commands in their order; of those that need a network or files, only the spelling."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path))
+    for block in re.findall(r"```python\n(.*?)```", DATA, re.DOTALL):
+        exec(compile(block, "data.md", "exec"), {})
+    commands = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^headway .*", DATA, re.MULTILINE)]
+    assert {command[1] for command in commands if command[0] == "data"} == {"list", "get", "describe"}
+    for command in commands:
+        elsewhere = any(word in ("cifar10", "mnist", "femnist") for word in command)
+        answer = CliRunner().invoke(app, [*command, "--help"] if elsewhere else command, catch_exceptions=False)
+        assert answer.exit_code == 0, f"{command}: {answer.output}"
+        if "--picture" in command and not elsewhere:
+            assert (tmp_path / command[command.index("--picture") + 1]).stat().st_size > 1000

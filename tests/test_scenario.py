@@ -83,6 +83,7 @@ class TestToml:
         assert [line for line in lines if line.startswith("# ") and "=" not in line] == [
             "# run",
             "# data",
+            "# stragglers",
             "# model",
             "# training",
             "# watching",

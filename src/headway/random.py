@@ -33,6 +33,13 @@ def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, purpose, coordinates, 16))))
 
 
+def legacy_choices(seed: int, population: int, size: int) -> Iterator[np.ndarray]:
+    """Endless draws without replacement from NumPy's old generator: the client sequence of the papers' programs."""
+    stream = np.random.RandomState(seed)
+    while True:
+        yield stream.choice(population, size, replace=False)
+
+
 def key(seed: int, purpose: str, *coordinates: int) -> tuple[int, int]:
     """Two 32-bit words that name a stream of numbers on the device."""
     digest = _digest(seed, purpose, coordinates, 8)
@@ -55,11 +62,22 @@ def fold(words: Tensor, number: Tensor | int) -> Tensor:
     return torch.stack([_scramble((low + high) & _WORD), high])
 
 
+def apart(words: Tensor, purpose: str) -> Tensor:
+    """Another key of shape (2,) for one purpose, in one operation; `fold` mixes better but takes many."""
+    return words ^ int.from_bytes(_digest(0, purpose, (), 4))
+
+
 def uniform(words: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in [0, 1) on a grid of 2⁻²⁴, float32, one for each element; element e depends on (key, e) only."""
     element = torch.arange(math.prod(shape), device=words.device)
     hashed = _scramble(_scramble(element ^ words[0]) ^ words[1])
     return ((hashed >> 8).to(torch.float32) * 2.0**-24).reshape(shape)
+
+
+def stream(seed: int, purpose: str) -> torch.Generator:
+    """torch's generator on the host for one purpose: for programs that draw by themselves, as one does by hand."""
+    words = key(seed, purpose)
+    return torch.Generator().manual_seed(words[0] << 31 ^ words[1])
 
 
 def built(build: Callable[[], Built], seed: int, purpose: str) -> Built:

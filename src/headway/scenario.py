@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway import naming
 from headway.errors import UserError, nearest
+from headway.naming import PROFILES
 
 
 def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
@@ -40,13 +42,35 @@ class Scenario:
 
     data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
     data_dir: str | None = _setting("data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)")
-    partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: iid or dirichlet:ALPHA")
+    partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
-    clients: int = _setting("data", 60, "number of clients N", least=1)
+    clients: int = _setting(
+        "data", 60, "number of clients N; 0: every user of the data, or of the split's file", least=0
+    )
     participation: float | None = _setting(
         "data", None, "share of the clients in each round; 0.1, or what the method asks for", above=0.0, most=1.0
     )
+    cohort_size: int | None = _setting(
+        "data", None, "number of clients in each round, in place of participation", least=1
+    )
+    sampling: str = _setting(
+        "data", "fixed", "who takes part: fixed, bernoulli, replacement, full, cyclic:GROUPS, dynamic or authors"
+    )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
+    profile: str = _setting(
+        "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
+    )
+    augmentation: str = _setting(
+        "data", "none", "random views of training images", among=("none", "papers", "crop-flip")
+    )
+
+    dropout: float = _setting(
+        "stragglers", 0.0, "probability that a client drops out in the middle of a round", least=0.0, below=1.0
+    )
+    stragglers: str = _setting("stragglers", "lost", "work of one that drops out", among=("lost", "partial"))
+    over_selection: float = _setting(
+        "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0
+    )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
     buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
@@ -60,6 +84,12 @@ class Scenario:
         "reshuffled",
         "new order each round, or one stream across rounds",
         among=("reshuffled", "continued"),
+    )
+    loss: str = _setting(
+        "training",
+        "auto",
+        "cross-entropy for classes and squared error for numbers, or squared error to one-hot classes",
+        among=("auto", "squared"),
     )
     rate: float = _setting("training", 0.05, "local learning rate η", above=0.0)
     rate_decay: float = _setting("training", 0.998, "factor on η after each round", above=0.0, most=1.0)
@@ -95,22 +125,35 @@ class Scenario:
             raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
 
     @property
+    def share(self) -> float:
+        """`participation`, or its default."""
+        return DEFAULT_PARTICIPATION if self.participation is None else self.participation
+
+    @property
     def cohort(self) -> int:
-        """|S_t| = max(⌊participation · N⌋, 1)."""
-        share = DEFAULT_PARTICIPATION if self.participation is None else self.participation
-        return max(math.floor(share * self.clients + 1e-9), 1)
+        """|S_t| = max(⌊participation · N⌋, 1), or the number that is given."""
+        if self.cohort_size is not None:
+            return self.cohort_size
+        return max(math.floor(self.share * self.clients + 1e-9), 1)
 
     def changed(self, /, **settings: Any) -> Scenario:
-        """This scenario with other values; an unknown name is refused."""
+        """This scenario with other values; an unknown name is refused.
+
+        A new participation takes the place of cohort_size, and a new cohort_size that of participation.
+        """
         for name in settings:
             _known(name)
+        for name, other in (("participation", "cohort_size"), ("cohort_size", "participation")):
+            if settings.get(name) is not None:
+                settings.setdefault(other, None)
         return dataclasses.replace(self, **settings)
 
     def as_dict(self) -> dict[str, Any]:
         """The fields that are set; what is None is left out, as in TOML."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
-    def as_toml(self) -> str:
+    def as_toml(self, comments: bool = False) -> str:
+        """Every setting, those left out as comments; `comments` say what each means."""
         lines: list[str] = []
         group = ""
         for setting in dataclasses.fields(self):
@@ -118,8 +161,15 @@ class Scenario:
             if setting.metadata["group"] != group:
                 group = setting.metadata["group"]
                 lines += [f"# {group}"] if not lines else ["", f"# {group}"]
-            lines.append(f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}")
+            line = f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}".rstrip()
+            lines.append(f"{line:<36}# {explained(setting)}" if comments else line)
         return "\n".join(lines) + "\n"
+
+
+def explained(setting: dataclasses.Field[Any]) -> str:
+    """What a setting means, and the words it may be."""
+    words: str = setting.metadata["help"]
+    return f"{words} ({', '.join(setting.metadata['among'])})" if "among" in setting.metadata else words
 
 
 def _known(name: str) -> None:
@@ -195,27 +245,9 @@ def from_toml(text: str, origin: str) -> Scenario:
         raise UserError(f"{origin}: {fault}") from None
 
 
-_NAME = re.compile(
-    r"(?P<data>[\w-]+)/(?P<split>iid|dir(?P<alpha>\d+(\.\d+)?))/(?P<clients>\d+)x(?P<taking>\d+(\.\d+)?)(?P<percent>%?)"
-)
-
-
-def from_name(name: str) -> Scenario:
-    """`fashion/dir0.3/60x10%`: data, split, and clients × how many take part (a share, or a number)."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise UserError(
-            f"there is no scenario file '{name}', and it is no name such as fashion/dir0.3/60x10% or fashion/iid/60x6"
-        )
-    clients, taking = int(found["clients"]), float(found["taking"])
-    if not found["percent"] and taking > clients:
-        raise UserError(f"'{name}': {taking:g} of {clients} clients cannot take part")
-    return Scenario(
-        data=found["data"],
-        partition=f"dirichlet:{found['alpha']}" if found["alpha"] else "iid",
-        clients=clients,
-        participation=taking / 100 if found["percent"] else taking / max(clients, 1),
-    )
+def from_name(name: str, profile: str = "paper") -> Scenario:
+    """`cifar10/dir0.3/100x5%`: data, split, and clients × how many take part, with the papers' settings for them."""
+    return Scenario().changed(**naming.settings(name, profile))
 
 
 def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
@@ -235,4 +267,4 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
         return from_toml(text, str(path)).changed(**settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")
-    return from_name(str(source)).changed(**settings)
+    return from_name(str(source), settings.get("profile", "paper")).changed(**settings)

@@ -38,13 +38,21 @@ class Vector:
         return Vector({name: function(leaf, other.leaves[name]) for name, leaf in self.leaves.items()})
 
     def __add__(self, other: Vector) -> Vector:
-        return self.zip(other, torch.add)
+        return self._together(torch._foreach_add, other) if _plain() else self.zip(other, torch.add)
 
     def __sub__(self, other: Vector) -> Vector:
-        return self.zip(other, torch.sub)
+        return self._together(torch._foreach_sub, other) if _plain() else self.zip(other, torch.sub)
 
     def __mul__(self, factor: Scalar) -> Vector:
+        if _plain():
+            return _unflatten(torch._foreach_mul(list(self.leaves.values()), factor), tuple(self.leaves))
         return self.map(lambda leaf: leaf * factor)
+
+    def _together(self, operation: Any, other: Vector) -> Vector:
+        """One operation over all leaves: one call, and on a GPU one kernel."""
+        assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
+        others = [other.leaves[name] for name in self.leaves]
+        return _unflatten(operation(list(self.leaves.values()), others), tuple(self.leaves))
 
     __rmul__ = __mul__
 
@@ -62,6 +70,9 @@ class Vector:
 
     def norm(self) -> Tensor:
         """‖self‖₂ over all leaves."""
+        if _plain():
+            lengths = torch._foreach_norm(list(self.leaves.values()))
+            return torch.linalg.vector_norm(torch.stack(list(lengths)))  # type: ignore[no-any-return]
         return self.dot(self).sqrt()
 
     def zeros(self) -> Vector:
@@ -89,6 +100,11 @@ class Vector:
 
     def __repr__(self) -> str:
         return f"Vector({len(self.leaves)} leaves, {len(self)} coordinates)"
+
+
+def _plain() -> bool:
+    """Outside `torch.func`'s transformations, which know no operation over many tensors."""
+    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _flatten(vector: Vector) -> tuple[list[Tensor], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from headway.scenario import Scenario, field_type
+from headway.scenario import Scenario, explained, field_type
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NO_FLAG = ("method",)
@@ -21,9 +21,7 @@ def settings() -> list[dataclasses.Field[Any]]:
 
 def _parameter(setting: dataclasses.Field[Any]) -> inspect.Parameter:
     kind, _ = field_type(setting.name)
-    text = setting.metadata["help"]
-    if "among" in setting.metadata:
-        text += f" ({', '.join(setting.metadata['among'])})"
+    text = explained(setting)
     if setting.default is not None and kind is not bool:
         text += f"; {setting.default} by default"
     name = "--" + setting.name.replace("_", "-")

@@ -1,8 +1,7 @@
-"""headway run, compare, resume, export, report, methods, show."""
+"""headway run, compare, resume, export, report, scenario, methods, show, data, bench."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -13,7 +12,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from headway.cli import bench, data
 from headway.cli.flags import with_settings
+from headway.cli.screen import JSON, print_json, screen
 from headway.errors import ClientError, UserError
 
 app = typer.Typer(
@@ -23,11 +24,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data.app, name="data")
+app.command()(bench.bench)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
 OUT = typer.Option("--out", help="folder for the results; a new one under runs/ by default", show_default=False)
-JSON = typer.Option("--json", help="print JSON on standard output and nothing else there")
 QUIET = typer.Option("--quiet", help="no progress bar")
 
 
@@ -155,11 +157,23 @@ def report(
 
 
 @app.command()
+@with_settings
+def scenario(
+    name: Annotated[str, typer.Argument(help="a name such as cifar10/dir0.3/100x5%, a TOML file or a run folder")] = "",
+    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+) -> None:
+    """Print a scenario as TOML, complete and explained, to edit and to run with --scenario FILE."""
+    from headway.scenario import scenario as made
+
+    typer.echo(made(name, **settings).as_toml(comments=True), nl=False)
+
+
+@app.command()
 def methods(json: Annotated[bool, JSON] = False) -> None:
     """List every method with what it costs."""
     from headway.cli import catalogue
 
-    _print_json(catalogue.listed()) if json else Console().print(catalogue.table())
+    print_json(catalogue.listed()) if json else Console().print(catalogue.table())
 
 
 @app.command()
@@ -207,13 +221,9 @@ class _Stopped(Exception):
     """Ctrl-C, with the line to print."""
 
 
-def _print_json(content: Any) -> None:
-    print(json.dumps(content, indent=2, ensure_ascii=False))
-
-
 def _finish_run(result: Any, as_json: bool) -> None:
     if as_json:
-        _print_json({**result.summary, "folder": str(result.folder)})
+        print_json({**result.summary, "folder": str(result.folder)})
         return
     from headway.measure.summary import over_seeds
 
@@ -224,9 +234,7 @@ def _finish_run(result: Any, as_json: bool) -> None:
 def _print_table(rows: list[dict[str, Any]], scenario: Any) -> None:
     from headway.report import tables
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 140)  # a file or a pipe has no edge
+    console = screen()
     console.print(tables.terminal(rows, scenario, console.width))
 
 
@@ -238,7 +246,7 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     (folder / "compare.md").write_text(tables.markdown(rows, scenario), encoding="utf-8")
     (folder / "compare.tex").write_text(tables.latex(rows, scenario), encoding="utf-8")
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     _print_table(rows, scenario)
     typer.echo(f"picture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")

@@ -1,4 +1,4 @@
-"""A progress bar: rounds, rate, time left, current accuracy."""
+"""A progress bar: rounds, rate, time left, current accuracy or loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
-            TextColumn("rounds  {task.fields[speed]}  {task.fields[accuracy]}"),
+            TextColumn("rounds  {task.fields[speed]}  {task.fields[score]}"),
             TimeRemainingColumn(compact=True),
             console=console,
             disable=quiet or not console.is_terminal,
@@ -44,7 +44,7 @@ class Bar:
         name = world.method.name
         short = name if len(name) <= 24 else name[:23] + "…"
         label = f"{short} · seed {scenario.seed} · {executor}"
-        self.task = self.progress.add_task(label, total=scenario.rounds, completed=done, speed="", accuracy="")
+        self.task = self.progress.add_task(label, total=scenario.rounds, completed=done, speed="", score="")
         if not self.quiet and not self.console.is_terminal:
             self.console.print(f"{label}: {scenario.rounds} rounds", highlight=False)
 
@@ -52,7 +52,9 @@ class Bar:
         seconds = record["seconds_training"] + record["seconds_evaluation"]
         changes: dict[str, Any] = {"speed": f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"}
         if "accuracy_smoothed" in record:
-            changes["accuracy"] = f"accuracy {record['accuracy_smoothed']:.1%}"
+            changes["score"] = f"accuracy {record['accuracy_smoothed']:.1%}"
+        elif "loss" in record:
+            changes["score"] = f"loss {record['loss']:.4g}"
         self.progress.update(self.task, completed=record["round"], **changes)
 
     def tell(self, message: str) -> None:

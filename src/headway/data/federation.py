@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,23 +77,48 @@ class Federation:
             raise UserError("there are no clients")
 
     @property
+    def outputs(self) -> int:
+        """How many numbers a network answers a sample with: one for each class, or those of a target."""
+        return self.classes or math.prod(self.train.y.shape[1:])
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.train.x.shape[1:])
 
     def inputs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Raw samples as the network takes them: uint8 becomes (x/255 − mean)/std, floats change their type only."""
         if x.dtype == torch.uint8:
-            channels = [1] * (x.dim() - 1)
-            channels[0] = -1
-            mean = torch.tensor(self.mean, dtype=dtype, device=x.device).reshape(channels)
-            std = torch.tensor(self.std, dtype=dtype, device=x.device).reshape(channels)
+            mean, std = (part.reshape(-1, *[1] * (x.dim() - 2)) for part in self._constants(dtype, x.device))
             return (x.to(dtype) / 255 - mean) / std
         return x.to(dtype) if x.is_floating_point() else x
 
+    def _constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Mean and deviation as tensors, copied to a device once: a training step must not wait for the host."""
+        if (dtype, device) not in self._copies:
+            mean, std = (torch.tensor(part, dtype=dtype, device=device) for part in (self.mean, self.std))
+            self._copies[dtype, device] = mean, std
+        return self._copies[dtype, device]
+
+    @cached_property
+    def _copies(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
+        return {}
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """n_i, shape (N,). Clients that are made when they are asked for may bring `sizes` of their own."""
+        own = getattr(self.clients, "sizes", None)
+        return np.array([len(rows) for rows in self.clients]) if own is None else np.asarray(own)
+
     def class_counts(self, client: int) -> np.ndarray:
         """n_c of a client, shape (classes,)."""
-        labels = self.train.y[torch.as_tensor(self.clients[client])]
-        return np.bincount(labels.numpy(), minlength=self.classes) if self.classes else np.zeros(0, np.int64)
+        if not self.classes:
+            return np.zeros(0, np.int64)
+        return np.bincount(self._labels[self.clients[client]], minlength=self.classes)
+
+    @cached_property
+    def _labels(self) -> np.ndarray:
+        labels: np.ndarray = self.train.y.numpy()
+        return labels
 
 
 def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:

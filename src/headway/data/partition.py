@@ -26,6 +26,8 @@ Rows = list[np.ndarray]
 def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None = None) -> Rows:
     """Rows of each client. `users` names the natural user of each sample, where the data has users."""
     name, _, argument = spelled.partition(":")
+    if not clients and name not in ("natural", "file"):
+        raise UserError(f"clients is 0, which means every user, but partition is '{spelled}'; give --clients N")
     if clients > len(labels):
         raise UserError(f"clients is {clients}, more than the {len(labels)} samples there are to share")
     if name == "iid" and not argument:
@@ -34,6 +36,11 @@ def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.n
         return _natural(users, clients)
     if name == "file":
         return _file(argument, len(labels), clients)
+    if name in _BY_CLASS and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
+        raise UserError(
+            f"partition is '{spelled}', but the targets of this data set are no classes; use iid, quantity:ALPHA, "
+            "natural or file:PATH"
+        )
     if name == "shards":
         return _shards(labels, clients, seed, int(_positive(spelled, argument, whole=True)))
     if name in _BY_CONCENTRATION:
@@ -91,9 +98,10 @@ def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Row
     for size in _sizes(len(labels), clients):
         log_p = np.log(np.maximum(draw.dirichlet(np.full(classes, alpha)), 1e-300))
         waiting = np.log(draw.standard_exponential(len(free))) - log_p[labels[free]]
-        order = np.argsort(waiting, kind="stable")
-        shares.append(draw.permutation(free[order[:size]]))
-        free = np.sort(free[order[size:]])
+        first = np.argpartition(waiting, size - 1)[:size]
+        first = first[np.argsort(waiting[first])]
+        shares.append(draw.permutation(free[first]))
+        free = np.delete(free, first)
     return shares
 
 
@@ -144,34 +152,42 @@ def _natural(users: np.ndarray | None, clients: int) -> Rows:
     """One client for each user, in the order of the users' numbers; samples of users beyond N are left out."""
     if users is None:
         raise UserError("partition is 'natural', but this data set has no users of its own")
-    names = np.unique(users)
-    if clients > len(names):
+    order = np.argsort(users, kind="stable")
+    _, firsts = np.unique(users[order], return_index=True)
+    if clients > len(firsts):
         raise UserError(
-            f"clients is {clients}, but the data has {len(names)} users; use --clients {len(names)} or fewer"
+            f"clients is {clients}, but the data has {len(firsts)} users; use --clients {len(firsts)} or fewer"
         )
-    return [np.flatnonzero(users == name) for name in names[:clients]]
+    return np.split(order, firsts[1:])[: clients or len(firsts)]
 
 
 def _file(path: str, samples: int, clients: int) -> Rows:
     """The user's own lists; rows in nobody's list are left out, a row in two lists is refused."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        lists = list(content.values()) if isinstance(content, dict) else content
-        rows = [np.array(own, dtype=np.int64).reshape(-1) for own in lists]
-    except (OSError, ValueError, TypeError) as fault:
-        raise UserError(f"the partition file '{path}' cannot be read as JSON lists of rows: {fault}") from None
-    if len(rows) != clients:
-        raise UserError(f"'{path}' has {len(rows)} clients, but clients is {clients}; use --clients {len(rows)}")
-    every = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-    if not all(map(len, rows)):
-        raise UserError(f"'{path}': client {[len(own) for own in rows].index(0)} has no samples")
-    if every.min() < 0 or every.max() >= samples:
-        raise UserError(f"'{path}' names row {every.max()}, but there are {samples} samples")
-    if len(np.unique(every)) != len(every):
-        raise UserError(f"'{path}' gives a row to two clients")
-    return rows
+    except (OSError, ValueError, RecursionError) as fault:
+        raise UserError(f"the partition file '{path}' cannot be read as JSON: {fault}") from None
+    lists = list(content.values()) if isinstance(content, dict) else content
+    if not isinstance(lists, list) or not all(isinstance(own, list) for own in lists):
+        raise UserError(f"the partition file '{path}' must hold one list of rows for each client")
+    if not lists:
+        raise UserError(f"the partition file '{path}' has no clients")
+    if clients and len(lists) != clients:
+        raise UserError(f"'{path}' has {len(lists)} clients, but clients is {clients}; use --clients {len(lists)}")
+    seen: set[int] = set()
+    for client, own in enumerate(lists):
+        if not own:
+            raise UserError(f"'{path}': client {client} has no samples")
+        for row in own:
+            if type(row) is not int or not 0 <= row < samples:
+                raise UserError(f"'{path}': client {client} has row {row!r:.40}; rows go from 0 to {samples - 1}")
+            if row in seen:
+                raise UserError(f"'{path}': row {row} of client {client} was given before; a row has one owner")
+            seen.add(row)
+    return [np.array(own, dtype=np.int64) for own in lists]
 
 
+_BY_CLASS = ("dirichlet", "gradma", "shards")
 _BY_CONCENTRATION: dict[str, Callable[[np.ndarray, int, int, float], Rows]] = {
     "dirichlet": _dirichlet,
     "gradma": _gradma,

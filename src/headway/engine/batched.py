@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work
-from headway.engine.local import Rules, Task
+from headway.engine.local import Rules, Task, placed
 from headway.errors import ClientError
-from headway.vectors import stack
+from headway.vectors import stack, tree_map
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""
@@ -22,28 +24,35 @@ STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
 
 
-def _grown(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tensor with zeros after its end along every axis: row 0 of the pool, count 0, rate 0."""
-    grown = tensor.new_zeros(shape)
-    grown[tuple(slice(0, length) for length in tensor.shape)] = tensor
+def padded(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> list[Task]:
+    """Tasks of unequal steps, batches and sizes as tasks of equal shape; what is padding has no effect."""
+    grown: list[dict[str, Any]] = [{} for _ in tasks]
+    for field in dataclasses.fields(Task):
+        arrays = [getattr(task, field.name) for task in tasks]
+        shapes = {array.shape for array in arrays} | {least.get(field.name, arrays[0].shape)}
+        shape = tuple(max(lengths) for lengths in zip(*shapes, strict=True))
+        for one, array in zip(grown, arrays, strict=True):
+            one[field.name] = array if array.shape == shape else _grown(array, shape)
+    return [Task(**one) for one in grown]
+
+
+def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array with zeros after its end along every axis: row 0 of the pool, count 0, rate 0."""
+    grown = np.zeros(shape, array.dtype)
+    grown[tuple(slice(0, length) for length in array.shape)] = array
     return grown
 
 
 def stacked(tasks: Sequence[Task]) -> Task:
-    """Tasks of unequal steps, batches and sizes as one, padded; what is padding has no effect."""
-    fields = {}
-    for field in dataclasses.fields(Task):
-        tensors = [getattr(task, field.name) for task in tasks]
-        shape = tuple(max(lengths) for lengths in zip(*(tensor.shape for tensor in tensors), strict=True))
-        fields[field.name] = torch.stack([_grown(tensor, shape) for tensor in tensors])
-    return Task(**fields)
+    """Tasks as one, padded, with a leading axis of clients."""
+    return tree_map(lambda *arrays: np.stack(arrays), *padded(tasks))  # type: ignore[no-any-return]
 
 
 class Batched:
     name = "batched"
 
     def __init__(self, rules: Rules) -> None:
-        self.rules = dataclasses.replace(rules, functional=True)
+        self.rules = dataclasses.replace(rules, functional=True, masked=True)
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         for start in range(0, len(assignment.works), STACKED_AT_MOST):
@@ -52,7 +61,7 @@ class Batched:
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         rules, received = self.rules, assignment.received
-        task = stacked([work.task for work in works])
+        task = placed(stacked([work.task for work in works]), rules.pool.y.device)
         kept = stack([work.kept for work in works])
         own = "buffers" in kept
         buffers = kept["buffers"] if own else assignment.buffers

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headway.data.participation import cohort as draw_cohort
 from headway.engine import round as rounds
 from headway.engine.batched import Batched
 from headway.engine.executor import Assignment, CannotExecute, Executor
@@ -39,9 +38,7 @@ class Nothing:
 
 def _trial(world: World) -> Assignment:
     """A few steps of the first round's cohort. Training is pure, so nothing of it stays."""
-    size = min(world.scenario.cohort, world.population)
-    cohort = draw_cohort(world.population, size, world.scenario.seed, 1)
-    return rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
+    return rounds.assign(world, rounds.start(world), Nothing(), world.sampling.draw(1), 1, TRIAL_STEPS)[0]
 
 
 def _seconds(executor: Executor, assignment: Assignment) -> float:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headway.data.federation import Pool
-from headway.engine.local import per_sample
+from headway.engine import local
+from headway.engine.executor import Executor
 from headway.engine.round import Model
 from headway.engine.world import World
 
@@ -23,6 +24,10 @@ class Scores:
     """None where it is no finite number."""
     accuracy: float | None
     """Share of test samples whose largest logit is right; None where targets are numbers."""
+    rmse: float | None
+    """√loss, where targets are numbers."""
+    r2: float | None
+    """1 − Σ(ŷ − y)²/Σ(y − ȳ)², where targets are numbers."""
     client_accuracy_std: float | None
     """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix."""
     client_accuracy_low: float | None
@@ -31,43 +36,51 @@ class Scores:
     """On all clients' data, where it is asked for."""
 
 
-def _passes(world: World, model: Model, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
-    """(logits, targets) of a pool, chunk by chunk."""
-    rules = world.rules
+def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
+    """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
+    score = getattr(executor, "score", None) or partial(local.score, world.rules)
+    losses, right = [], []
     for start in range(0, len(pool), CHUNK):
-        x, y = pool.x[start : start + CHUNK].to(world.device), pool.y[start : start + CHUNK].to(world.device)
-        inputs = world.federation.inputs(x, rules.dtype)
-        with torch.autocast(world.device.type, rules.autocast, enabled=rules.autocast is not None):
-            logits = world.network.evaluate(model.theta, model.buffers, inputs)
-        yield logits.to(rules.dtype), y.to(rules.dtype) if y.is_floating_point() else y
+        x, y = pool.x[start : start + CHUNK], pool.y[start : start + CHUNK]
+        some, correct = score(model.theta, model.buffers, x, y)
+        losses.append(some)
+        right.append(correct)
+    return torch.cat(losses).cpu(), torch.cat(right).cpu()
 
 
-def _global_loss(world: World, model: Model) -> float | None:
+def _global_loss(world: World, model: Model, executor: Executor | None) -> float | None:
     """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
-    losses = torch.cat([per_sample(logits, y).double().cpu() for logits, y in _passes(world, model, world.rules.pool)])
+    losses, _ = _scored(world, model, world.rules.pool, executor)
     loss = float((losses * world.sample_weights).sum())
     return loss if math.isfinite(loss) else None
 
 
-def evaluate(world: World, model: Model) -> Scores:
+def evaluate(world: World, model: Model, executor: Executor | None = None) -> Scores:
+    """Scores of a model, by the executor's own `score` where it has one."""
     test = world.federation.test
-    right: list[Tensor] = []
-    losses = 0.0
-    for logits, y in _passes(world, model, test):
-        losses += float(per_sample(logits, y).double().sum())
-        if world.federation.classes:
-            right.append((logits.argmax(1) == y).cpu())
-    loss = losses / len(test) if math.isfinite(losses) else None
+    losses, correct = _scored(world, model, world.test, executor)
+    mean = float(losses.mean())
+    loss = mean if math.isfinite(mean) else None
     wanted = world.scenario.global_loss or world.method.keeps_best
-    global_loss = _global_loss(world, model) if wanted else None
+    global_loss = _global_loss(world, model, executor) if wanted else None
     if not world.federation.classes:
-        return Scores(loss, None, None, None, global_loss)
-    correct = torch.cat(right)
+        return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
     per_client = world.mixes @ _by_class(correct, test.y, world.federation.classes)
     lowest = per_client.sort().values[: max(len(per_client) // 10, 1)]
-    return Scores(
-        loss, float(correct.double().mean()), float(per_client.std(unbiased=False)), float(lowest.mean()), global_loss
+    accuracy, spread, low = (
+        float(correct.double().mean()),
+        float(per_client.std(unbiased=False)),
+        float(lowest.mean()),
     )
+    return Scores(loss, accuracy, None, None, spread, low, global_loss)
+
+
+def _regression(loss: float | None, y: Tensor) -> tuple[float | None, float | None]:
+    """(RMSE, R²) of a mean squared error over all outputs; a constant target has no R²."""
+    spread = float(y.double().reshape(len(y), -1).var(0, unbiased=False).mean())
+    if loss is None:
+        return None, None
+    return math.sqrt(loss), 1 - loss / spread if spread > 0 else None
 
 
 def _by_class(correct: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,9 @@ class Work:
 
     client: int
     task: Task
+    """On the host."""
+    weight: float
+    """ω_i: its share of what reaches the server in this round."""
     kept: dict[str, Any]
     steps: int
     """K_i."""
@@ -32,17 +35,22 @@ class Assignment:
     received: Message
     buffers: Buffers
     works: tuple[Work, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of a task's tensors, the largest that this run can meet."""
 
 
 Trained = tuple[tuple[int, ...], dict[str, Any]]
-"""Positions in the cohort, and what `local.finish` returned for them, leaves stacked along a leading axis."""
+"""Positions in the cohort, and what `local.finish` returned for them, leaves stacked along a leading axis.
+
+An executor may add their `local.summary` under that name.
+"""
 
 
 class Executor(Protocol):
     name: str
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        """Groups of trained clients, in the order of the cohort."""
+        """Groups of trained clients; positions tell where they stand in the cohort."""
 
     def close(self) -> None: ...
 

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway import random
+from headway.data.augmentation import augmented
 from headway.data.federation import Federation, Pool
 from headway.engine.network import Buffers, Network
 from headway.methods.method import Method
 from headway.methods.slots import Batch, Client, End, Message, Output, Step
-from headway.vectors import Vector, nbytes, tree_map
+from headway.vectors import Vector, leaves_of, nbytes, tree_map
 
 Carry = dict[str, Any]
 """What changes from step to step: w, buffers, memory, loss_sum, rate_sum, steps."""
@@ -42,36 +43,56 @@ class Rules:
     clip: float
     """0: none."""
     weight_decay: float
+    augmentation: str = "none"
+    squared: bool = False
+    """Squared error for classes too."""
     functional: bool = False
     """Gradients by `torch.func.grad` (under vmap) or by plain autograd (always right)."""
+    masked: bool = False
+    """Steps beyond a client's own change nothing: for clients of unequal steps in one stack."""
+
+
+Array = Any
+"""A NumPy array on the host, a tensor where a client is trained."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One client's place in one round; every leaf is a tensor, so a cohort of them stacks."""
+    """One client's place in one round: arrays on the host, tensors where it is trained. A cohort of them stacks."""
 
-    size: Tensor
-    share: Tensor
-    seen: Tensor
-    class_counts: Tensor
-    rows: Tensor
+    size: Array
+    share: Array
+    seen: Array
+    class_counts: Array
+    rows: Array
     """Shape (K, batch)."""
-    counts: Tensor
+    counts: Array
     """Shape (K,)."""
-    rates: Tensor
+    rates: Array
     """Shape (K,)."""
-    steps: Tensor
+    steps: Array
     """K_i ≤ K."""
-    key: Tensor
-    whole: Tensor
+    key: Array
+    whole: Array
     """Shape (n,): all rows of the client, for `full_grad_at`; empty where no slot asks for it."""
 
 
 torch.utils._pytree.register_dataclass(Task)
 
 
-def per_sample(logits: Tensor, y: Tensor) -> Tensor:
-    """Task losses of shape (batch,): cross-entropy for classes, squared error for numbers."""
+def placed(task: Task, device: torch.device) -> Task:
+    """A task's arrays as tensors on a device."""
+    return tree_map(lambda array: torch.from_numpy(array).to(device), task)  # type: ignore[no-any-return]
+
+
+def per_sample(logits: Tensor, y: Tensor, squared: bool = False) -> Tensor:
+    """Task losses of shape (batch,): cross-entropy for classes, squared error for numbers.
+
+    `squared`: the mean over C outputs of (z − e_y)² for classes, e_y one-hot: linear regression whose largest output is
+    its answer (FedNAG's Figure 4 has its loss and its accuracy).
+    """
+    if squared and not y.is_floating_point():
+        y = (y.unsqueeze(1) == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
     if y.is_floating_point():
         return ((logits.reshape(len(logits), -1) - y.reshape(len(y), -1)) ** 2).mean(1)
     return F.cross_entropy(logits, y, reduction="none")
@@ -128,9 +149,18 @@ def _resumed(
     return logits.to(rules.dtype)
 
 
-def _batch(rules: Rules, rows: Tensor, count: Tensor) -> Batch:
+def _batch(rules: Rules, rows: Tensor, count: Tensor, key: Tensor | None = None) -> Batch:
+    """Samples as the network takes them, augmented where the scenario asks for it and a key is given."""
     weight = (torch.arange(rows.shape[0], device=rows.device) < count).to(rules.dtype)
-    return Batch(rules.federation.inputs(rules.pool.x[rows], rules.dtype), _targets(rules, rows), weight)
+    x = rules.pool.x[rows]
+    if rules.augmentation != "none" and key is not None:
+        x = augmented(x, key, rules.augmentation)
+    return Batch(rules.federation.inputs(x, rules.dtype), _targets(rules, rows), weight)
+
+
+def _at(table: Tensor, index: Tensor) -> Tensor:
+    """Row `index` of a table, without asking the device what the index is."""
+    return table.index_select(0, index.reshape(1)).squeeze(0)
 
 
 def _targets(rules: Rules, rows: Tensor) -> Tensor:
@@ -147,8 +177,8 @@ def _clipped(gradient: Vector, limit: float) -> Vector:
 
 def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Tensor, round: Tensor) -> Carry:
     """One local step k of one client. A client whose K_i steps are over stays as it is."""
-    batch = _batch(rules, task.rows[index], task.counts[index])
     key = random.fold(task.key, index)
+    batch = _batch(rules, _at(task.rows, index), _at(task.counts, index), key)
     w, buffers, memory = carry["w"], carry["buffers"], carry["memory"]
 
     def objective(at: Vector) -> tuple[Tensor, Buffers]:
@@ -159,11 +189,11 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         batch=batch,
         client=_client(rules, task),
         received=received,
-        rate=task.rates[index],
+        rate=_at(task.rates, index),
         index=index,
         round=round,
         key=key,
-        losses=lambda logits: per_sample(logits, batch.y),
+        losses=lambda logits: per_sample(logits, batch.y, rules.squared),
         forward=lambda at: _forward(rules, at, buffers, batch, key)[0],
         resume=lambda at, stage, hidden: _resumed(rules, at, buffers, stage, hidden, batch, key),
         grad_at=lambda at: _value_and_grad(rules, objective, at)[0],
@@ -180,10 +210,12 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         "rate_sum": carry["rate_sum"] + step.rate,
         "steps": carry["steps"] + 1,
     }
-    if not rules.functional:
+    if not rules.masked:
         return after
     working = index < task.steps
-    return tree_map(lambda new, old: torch.where(working, new, old), after, carry)  # type: ignore[no-any-return]
+    return tree_map(  # type: ignore[no-any-return]
+        lambda new, old: old if new is old else torch.where(working, new, old), after, carry
+    )
 
 
 FULL_GRADIENT_CHUNK = 256
@@ -198,10 +230,11 @@ def _full_gradient(rules: Rules, buffers: Buffers, task: Task, at: Vector) -> Ve
 
         def summed(w: Vector, batch: Batch = batch) -> tuple[Tensor, Buffers]:
             output, _ = _forward(rules, w, buffers, batch, task.key)
-            return (per_sample(output.logits, batch.y) * batch.weight).sum(), {}
+            return (per_sample(output.logits, batch.y, rules.squared) * batch.weight).sum(), {}
 
         total = total + _value_and_grad(rules, summed, at)[0]
-    return total / task.size
+    size: Tensor = task.size
+    return total / size
 
 
 def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task) -> dict[str, Any]:
@@ -235,3 +268,31 @@ def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task)
         "steps": carry["steps"],
         "bytes": torch.full_like(carry["steps"], size),
     }
+
+
+def summary(trained: dict[str, Any], weights: Tensor) -> dict[str, Any]:
+    """Of stacked results: Σ_i ω_i of what is averaged, and in `told` one row a client of loss, largest upload, steps
+    and bytes. A loss or upload that is no number shows in it.
+    """
+    averaged = {name: trained[name] for name in ("fields", "buffers", "measures")}
+    sizes = [leaf.flatten(1).abs().amax(1).double() for leaf in leaves_of(trained["fields"]) if leaf.numel()]
+    largest = torch.stack(sizes).amax(0)
+    told = [trained["loss"].double(), largest, trained["steps"].double(), trained["bytes"].double()]
+    return {"sum": tree_map(lambda leaf: _weighted_sum(weights, leaf), averaged), "told": torch.stack(told, dim=1)}
+
+
+def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
+    """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
+    values = leaf if leaf.is_floating_point() else leaf.double()
+    summed: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
+    return summed
+
+
+def score(rules: Rules, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(losses in float64, whether the largest logit is right) of each sample, in evaluation mode."""
+    inputs = rules.federation.inputs(x, rules.dtype)
+    with torch.autocast(x.device.type, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
+        logits = rules.network.evaluate(w, buffers, inputs).to(rules.dtype)
+    targets = y.to(rules.dtype) if y.is_floating_point() else y
+    right = logits.argmax(1) == y if rules.federation.classes else torch.zeros_like(y, dtype=torch.bool)
+    return per_sample(logits, targets, rules.squared).double(), right

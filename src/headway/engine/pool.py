@@ -52,7 +52,7 @@ def _serve(connection: Connection, others: list[Connection], rules: Rules, deter
                 return
             if kind == "round":
                 number, received, buffers = content
-                assignment = Assignment(number, _unpacked(received), _unpacked(buffers), ())
+                assignment = Assignment(number, _unpacked(received), _unpacked(buffers), (), {})
                 continue
             try:
                 answer = "done", _packed(serial.train(rules, assignment, _unpacked_work(content)))
@@ -65,8 +65,8 @@ def _serve(connection: Connection, others: list[Connection], rules: Rules, deter
 
 
 def _unpacked_work(content: tuple[Any, ...]) -> Work:
-    client, task, kept, steps, words = content
-    return Work(client, _unpacked(task), _unpacked(kept), steps, words)
+    client, task, weight, kept, steps, words = content
+    return Work(client, task, weight, _unpacked(kept), steps, words)
 
 
 class Pool:
@@ -118,7 +118,7 @@ class Pool:
         work = assignment.works[position]
         self._send(
             connection,
-            ("work", (work.client, _packed(work.task), _packed(work.kept), work.steps, work.words)),
+            ("work", (work.client, work.task, work.weight, _packed(work.kept), work.steps, work.words)),
         )
         busy[connection] = position
 

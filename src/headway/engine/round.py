@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from headway import random
-from headway.data.batches import plan
+from headway.data.turnout import Turnout
 from headway.engine.executor import Assignment, Executor, Work
-from headway.engine.local import Task
+from headway.engine.local import Task, summary
 from headway.engine.network import Buffers
 from headway.engine.world import World
 from headway.errors import Diverged, ServerDiverged
@@ -43,11 +42,20 @@ class Outcome:
     """What happened in a round, besides the new model."""
 
     clients: tuple[int, ...]
+    """Those whose upload counts."""
+    lost: int
+    """Clients that dropped out and sent nothing."""
+    late: int
+    """Clients asked beyond the cohort, whose work was not needed."""
+    partial: int
+    """Clients among `clients` that dropped out and sent what they had done."""
     rate: float
-    train_loss: float
+    train_loss: float | None
+    """None where nothing arrived."""
     update_norm: float
     """‖θ_{t+1} − θ_t‖."""
     steps: int
+    """Local steps whose work reached the server."""
     bytes_down: int
     bytes_up: int
     measures: dict[str, float]
@@ -75,32 +83,36 @@ def _rates(world: World, round: int, epochs: np.ndarray) -> np.ndarray:
     return first * scenario.rate_decay_epoch**epochs
 
 
-def work_for(world: World, store: ClientStore, client: int, round: int, steps_at_most: int | None = None) -> Work:
-    """One client's work: its batches, rates, key and what it kept from before."""
+def work_for(
+    world: World,
+    held: dict[str, Any] | None,
+    client: int,
+    round: int,
+    *,
+    weight: float,
+    steps_at_most: int | None = None,
+    visit: int = 0,
+) -> Work:
+    """One client's work: batches, rates, key and what it holds from before; `visit` counts its turns in the round."""
     scenario, rows = world.scenario, world.federation.clients[client]
-    held = store.get(client)
     kept = world.newcomer if held is None else held
-    batches = plan(scenario, rows, scenario.seed, round, client, int(kept.get("cursor", 0)))
-    words = random.key(scenario.seed, "client", round, client)
+    batches = world.planner.plan(client, round, int(kept.get("cursor", 0)), visit)
+    words = random.key(scenario.seed, "client", round, client, *([visit] if visit else []))
     steps = min(len(batches), steps_at_most or len(batches))
-    whole = rows if "full_gradient" in world.method.needs("model") else rows[:0]
-
-    def tensor(values: Any, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.as_tensor(np.asarray(values)).to(world.device, dtype)
-
+    kind = np.float64 if world.rules.dtype == torch.float64 else np.float32
     task = Task(
-        size=tensor(len(rows)),
-        share=tensor(world.weight(client) / world.weight_total, world.rules.dtype),
-        seen=tensor(held is not None, torch.bool),
-        class_counts=tensor(world.federation.class_counts(client)),
-        rows=tensor(batches.rows[:steps]),
-        counts=tensor(batches.counts[:steps]),
-        rates=tensor(_rates(world, round, batches.epochs)[:steps], world.rules.dtype),
-        steps=tensor(steps),
-        key=tensor(words),
-        whole=tensor(whole),
+        size=np.asarray(len(rows)),
+        share=np.asarray(world.weight(client) / world.weight_total, kind),
+        seen=np.asarray(held is not None),
+        class_counts=world.federation.class_counts(client),
+        rows=batches.rows[:steps],
+        counts=batches.counts[:steps],
+        rates=_rates(world, round, batches.epochs)[:steps].astype(kind),
+        steps=np.asarray(steps),
+        key=np.asarray(words),
+        whole=rows if "full_gradient" in world.method.needs("model") else rows[:0],
     )
-    return Work(client, task, moved(kept, world.device), steps, words)
+    return Work(client, task, weight, moved(kept, world.device), steps, words)
 
 
 def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
@@ -127,92 +139,135 @@ def assign(
 ) -> tuple[Assignment, int]:
     """The cohort's work, and the bytes that go down to one client."""
     received, down = _broadcast(world, model, round)
-    works = tuple(work_for(world, store, client, round, steps_at_most) for client in cohort)
+    works = tuple(
+        work_for(world, store.get(client), client, round, weight=1 / len(cohort), steps_at_most=steps_at_most)
+        for client in cohort
+    )
     travelling = 0 if world.scenario.buffers == "keep-local" else nbytes(model.buffers)
-    return Assignment(round, received, model.buffers, works), down + travelling
+    return Assignment(round, received, model.buffers, works, world.shapes), down + travelling
 
 
 def _advice(world: World) -> str:
     return f"a smaller rate (now {world.scenario.rate:g}) or clipping (--clip) may help"
 
 
-def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
-    """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
-    values = leaf if leaf.is_floating_point() else leaf.double()
-    summed: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
-    return summed
-
-
 class _Intake:
     """Uploads as they arrive: one running weighted sum, and every upload only where the server asks for each."""
 
-    def __init__(self, world: World, cohort: Sequence[int], round: int) -> None:
+    def __init__(self, world: World, store: ClientStore, cohort: Sequence[int], round: int) -> None:
         weights = np.array([world.weight(client) for client in cohort])
-        self.world, self.cohort, self.round = world, cohort, round
+        self.world, self.store, self.cohort, self.round = world, store, cohort, round
         self.weights = weights / weights.sum()
         self.share = float(weights.sum() / world.weight_total)
         self.sum: dict[str, Any] | None = None
-        self.each: list[Any] = []
+        self.each: dict[int, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}
         self.loss = 0.0
         self.steps = self.bytes_up = 0
 
+    def held(self, client: int) -> dict[str, Any] | None:
+        """What a client holds now: from its last turn in this round, else from before."""
+        return self.kept[client] if client in self.kept else self.store.get(client)
+
     def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
-        trained = moved(trained, self.world.device)
-        losses = trained["loss"].double().cpu()
-        self._check_finite(positions, losses, trained["fields"])
-        weights = torch.as_tensor(self.weights[list(positions)], device=self.world.device)
-        summed = tree_map(
-            lambda leaf: _weighted_sum(weights, leaf),
-            {name: trained[name] for name in ("fields", "buffers", "measures")},
-        )
-        self.sum = summed if self.sum is None else tree_map(torch.add, self.sum, summed)
-        self.loss += float((torch.as_tensor(self.weights[list(positions)]) * losses).sum())
-        self.steps += int(trained["steps"].sum())
-        self.bytes_up += int(trained["bytes"].sum())
-        for at, position in enumerate(positions):
+        """Results of the clients at these positions of the cohort, and the works they came of."""
+        summed = trained.get("summary")
+        if summed is None:
+            weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
+            summed = summary(trained, weights)
+        told = summed["told"].cpu().numpy()
+        self._check_finite(positions, told)
+        self.sum = summed["sum"] if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
+        self.loss += sum(work.weight * loss for work, loss in zip(works, told[:, 0], strict=True))
+        self.steps += int(told[:, 2].sum())
+        self.bytes_up += int(told[:, 3].sum())
+        for at, (position, work) in enumerate(zip(positions, works, strict=True)):
             if self.world.method.needs_each:
-                self.each.append(copied(row(trained["fields"], at)))
-            self._keep(works[position], row(trained, at))
+                self.each[position] = copied(row(trained["fields"], at))
+            if leaves_of(work.kept):
+                self._keep(work, trained, at)
 
-    def _keep(self, work: Work, trained: dict[str, Any]) -> None:
-        kept: dict[str, Any] = {"slots": trained["kept"]}
+    def _keep(self, work: Work, trained: dict[str, Any], at: int) -> None:
+        kept: dict[str, Any] = {"slots": row(trained["kept"], at)}
         if "cursor" in work.kept:
-            kept["cursor"] = work.kept["cursor"] + trained["steps"]
+            kept["cursor"] = work.kept["cursor"] + trained["steps"][at]
         if "buffers" in work.kept:
-            kept["buffers"] = trained["buffers"]
-        if leaves_of(kept):
-            self.kept[work.client] = laid_out(conformed(kept, work.kept, "the client state"), work.kept)
+            kept["buffers"] = row(trained["buffers"], at)
+        self.kept[work.client] = laid_out(conformed(kept, work.kept, "the client state"), work.kept)
 
-    def _check_finite(self, positions: Sequence[int], losses: Tensor, fields: Any) -> None:
-        sizes = torch.stack([leaf.flatten(1).abs().amax(1).double() for leaf in leaves_of(fields)]).amax(0).cpu()
-        for at, position in enumerate(positions):
-            if not (math.isfinite(losses[at]) and math.isfinite(sizes[at])):
-                what = "loss" if not math.isfinite(losses[at]) else "update"
+    def _check_finite(self, positions: Sequence[int], told: np.ndarray) -> None:
+        for position, (loss, largest, _, _) in zip(positions, told, strict=True):
+            if not (math.isfinite(loss) and math.isfinite(largest)):
+                what = "loss" if not math.isfinite(loss) else "update"
                 raise Diverged(
                     f"round {self.round}, client {self.cohort[position]}: the {what} is not a finite number; "
                     f"{_advice(self.world)}"
                 )
 
 
+def _train(world: World, assignment: Assignment, store: ClientStore, executor: Executor, turnout: Turnout) -> _Intake:
+    """Everybody's local training. A client drawn twice trains twice, from what its first turn left it with."""
+    intake = _Intake(world, store, turnout.clients, assignment.round)
+    for visit, wave in enumerate(turnout.waves):
+        works = tuple(
+            work_for(
+                world,
+                intake.held(turnout.clients[place]),
+                turnout.clients[place],
+                assignment.round,
+                weight=float(intake.weights[place]),
+                steps_at_most=turnout.cut.get(place),
+                visit=visit,
+            )
+            for place in wave
+        )
+        for positions, trained in executor.run(replace(assignment, works=works)):
+            if not visit and world.device.type != "cpu" and assignment.round < world.scenario.rounds:
+                world.planner.prepare(assignment.round + 1, world.turnout(assignment.round + 1).clients)
+            intake.take([wave[at] for at in positions], trained, [works[at] for at in positions])
+    return intake
+
+
 def play(
-    world: World, model: Model, store: ClientStore, executor: Executor, cohort: Sequence[int], round: int
+    world: World,
+    model: Model,
+    store: ClientStore,
+    executor: Executor,
+    cohort: Turnout | Sequence[int],
+    round: int,
 ) -> tuple[Model, Outcome]:
-    """θ_t, server state → θ_{t+1}, server state. The one place where a round happens."""
-    assignment, down = assign(world, model, store, cohort, round)
-    intake = _Intake(world, cohort, round)
-    for positions, trained in executor.run(assignment):
-        intake.take(positions, trained, assignment.works)
+    """θ_t, server state → θ_{t+1}, server state. The one place where a round happens.
+
+    Where nothing arrives, both stay as they are.
+    """
+    turnout = cohort if isinstance(cohort, Turnout) else Turnout(tuple(cohort))
+    assignment, down = assign(world, model, store, (), round)
+    outcome = Outcome(
+        clients=turnout.clients,
+        lost=turnout.lost,
+        late=turnout.late,
+        partial=len(turnout.cut),
+        rate=float(_rates(world, round, np.zeros(1))[0]),
+        train_loss=None,
+        update_norm=0.0,
+        steps=0,
+        bytes_down=0 if world.method.pooled else down * turnout.asked,
+        bytes_up=0,
+        measures={},
+    )
+    if not turnout.clients:
+        return model, outcome
+    intake = _train(world, assignment, store, executor, turnout)
     assert intake.sum is not None
     uploads = Uploads(
         mean=intake.sum["fields"],
         sent=assignment.received,
-        rate=float(_rates(world, round, np.zeros(1))[0]),
+        rate=outcome.rate,
         share=intake.share,
-        clients=tuple(cohort),
+        clients=turnout.clients,
         weights=tuple(intake.weights),
         population=world.population,
-        each=tuple(intake.each) if world.method.needs_each else None,
+        each=tuple(fields for _, fields in sorted(intake.each.items())) if world.method.needs_each else None,
     )
     theta, server = world.method.update(model.theta, uploads, model.server)
     server = conformed(server, model.server, "the server state")
@@ -221,16 +276,13 @@ def play(
         raise ServerDiverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
-    outcome = Outcome(
-        clients=tuple(cohort),
-        rate=uploads.rate,
+    travelling = nbytes(model.buffers) * len(turnout.clients) if averaged else 0
+    outcome = replace(
+        outcome,
         train_loss=intake.loss,
         update_norm=moved_by,
         steps=intake.steps,
-        bytes_down=0 if world.method.pooled else down * len(cohort),
-        bytes_up=0
-        if world.method.pooled
-        else intake.bytes_up + (nbytes(model.buffers) * len(cohort) if averaged else 0),
+        bytes_up=0 if world.method.pooled else intake.bytes_up + travelling,
         measures={
             name: float(value)
             for name, value in (intake.sum["measures"] | world.method.server_measures(server)).items()
@@ -242,8 +294,8 @@ def play(
 
 
 def _as(buffers: Buffers, like: Buffers) -> Buffers:
-    """Averaged buffers in their own types; counters are rounded."""
+    """Averaged buffers in their own types, as a copy; counters are rounded."""
     return {
-        name: (mean if like[name].is_floating_point() else mean.round()).to(like[name].dtype)
+        name: (mean if like[name].is_floating_point() else mean.round()).to(like[name].dtype, copy=True)
         for name, mean in buffers.items()
     }

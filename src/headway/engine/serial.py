@@ -22,7 +22,7 @@ def train(rules: Rules, assignment: Assignment, work: Work) -> dict[str, Any]:
     try:
         with random.isolated(work.words, device):
             buffers = work.kept.get("buffers", assignment.buffers)
-            received, task = assignment.received, work.task
+            received, task = assignment.received, local.placed(work.task, device)
             carry = local.begin(rules, received, buffers, work.kept["slots"], task)
             round = torch.tensor(assignment.round, device=device)
             for step in range(work.steps):

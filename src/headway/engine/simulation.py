@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headway.data.participation import cohort as draw_cohort
 from headway.engine import round as rounds
 from headway.engine.evaluation import evaluate
 from headway.engine.executor import Executor
@@ -70,13 +69,11 @@ def simulate(
 ) -> Iterator[tuple[Record, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands."""
     scenario = world.scenario
-    size = min(scenario.cohort, world.population)
     while not finished(world, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with world.arithmetic():
-            cohort = draw_cohort(world.population, size, scenario.seed, number)
-            model, outcome = rounds.play(world, progress.model, store, executor, cohort, number)
+            model, outcome = rounds.play(world, progress.model, store, executor, world.turnout(number), number)
             progress = replace(
                 progress,
                 round=number,
@@ -85,12 +82,12 @@ def simulate(
                 bytes_up=progress.bytes_up + outcome.bytes_up,
                 steps=progress.steps + outcome.steps,
             )
-            told = asdict(outcome)
+            told = {name: value for name, value in asdict(outcome).items() if value is not None}
             record: Record = {"round": number, **told.pop("measures"), **told}
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()
             if number % scenario.eval_every == 0 or number == scenario.rounds:
-                scores = evaluate(world, model)
+                scores = evaluate(world, model, executor)
                 progress = _with_best(progress, scores.global_loss)
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:

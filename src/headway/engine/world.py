@@ -14,8 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from headway import random
-from headway.data import partition, sources
-from headway.data.federation import Federation, federate
+from headway.data import augmentation, partition, sources
+from headway.data.batches import Planner, planned
+from headway.data.federation import Federation, Pool, federate
+from headway.data.participation import Fixed, Sampling, sampling
+from headway.data.turnout import Turnout, turnout
 from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError
@@ -48,10 +51,32 @@ class World:
         """Σ_N of the unnormalised aggregation weights."""
         if self.scenario.weights == "uniform":
             return float(self.population)
-        return float(sum(len(rows) for rows in self.federation.clients))
+        return float(self.federation.sizes.sum())
 
     def weight(self, client: int) -> float:
-        return 1.0 if self.scenario.weights == "uniform" else float(len(self.federation.clients[client]))
+        return 1.0 if self.scenario.weights == "uniform" else float(self.federation.sizes[client])
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """Who is asked in a round."""
+        return _sampling(self.scenario, self.method)
+
+    def turnout(self, round: int) -> Turnout:
+        """Who takes part in a round."""
+        asked = self.sampling.draw(round)
+        if self.method.pooled:
+            return Turnout(tuple(asked))
+        places = self.scenario.cohort if self.scenario.over_selection else len(asked)
+
+        def steps(client: int) -> int:
+            return planned(self.scenario, int(self.federation.sizes[client]))
+
+        return turnout(self.scenario, asked, places, steps, round)
+
+    @cached_property
+    def test(self) -> Pool:
+        """The test samples on the run's device."""
+        return self.federation.test.to(self.device)
 
     @cached_property
     def newcomer(self) -> dict[str, Any]:
@@ -62,6 +87,18 @@ class World:
         if self.scenario.buffers == "keep-local":
             kept["buffers"] = self.network.buffers
         return copied(kept)  # type: ignore[no-any-return]
+
+    @cached_property
+    def planner(self) -> Planner:
+        return Planner(self.scenario, self.federation.clients)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a task's tensors, the largest that this run can meet."""
+        most = int(self.federation.sizes.max())
+        steps, batch = planned(self.scenario, most), min(self.scenario.batch_size, most)
+        whole = most if "full_gradient" in self.method.needs("model") else 0
+        return {"rows": (steps, batch), "counts": (steps,), "rates": (steps,), "whole": (whole,)}
 
     @property
     def state_limit(self) -> int | None:
@@ -93,6 +130,8 @@ class World:
                 before = matmul.allow_tf32, convolution.allow_tf32
                 matmul.allow_tf32 = convolution.allow_tf32 = self.scenario.precision in ("tf32", "bf16")
                 stack.callback(lambda: _restore_tf32(before))
+                stack.callback(setattr, convolution, "benchmark", convolution.benchmark)
+                convolution.benchmark = not self.scenario.deterministic
             if self.scenario.deterministic:
                 was = torch.are_deterministic_algorithms_enabled()
                 torch.use_deterministic_algorithms(True)
@@ -105,7 +144,7 @@ def _restore_tf32(before: tuple[bool, bool]) -> None:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -115,12 +154,30 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _sampling(scenario: Scenario, method: Method) -> Sampling:
+    """As the scenario says; the one client of a pooled method takes part always."""
+    return Fixed(1, 1, scenario.seed) if method.pooled else sampling(scenario, scenario.clients)
+
+
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
     clients = partition.split(
         scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed, source.users
     )
-    return Federation(source.train, source.test, clients, source.classes, source.mean, source.std)
+    constants = source.normalisation(scenario.profile)
+    return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
+
+
+def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
+    """The scenario with the number of clients there are, and with the share of them that takes part."""
+    size, share = scenario.cohort_size, scenario.participation
+    if size is not None and size > population:
+        raise UserError(f"cohort_size is {size}, but there are {population} clients; use at most {population}")
+    if size is not None:
+        share = size / population
+    elif share is None:
+        share = method.suggests.get("participation", DEFAULT_PARTICIPATION)
+    return dataclasses.replace(scenario, clients=population, participation=share, cohort_size=None)
 
 
 def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
@@ -136,6 +193,11 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
         raise UserError(
             f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"
         )
+    if not federation.classes and logits.numel() != len(sample) * federation.outputs:
+        raise UserError(
+            f"the model answers {len(sample)} samples with shape {tuple(logits.shape)}, but a target is "
+            f"{federation.outputs} number{'s' if federation.outputs > 1 else ''}"
+        )
 
 
 def build(
@@ -145,24 +207,28 @@ def build(
     model: nn.Module | None = None,
     clients: Sequence[Any] | None = None,
     test: Any = None,
+    federation: Federation | None = None,
 ) -> World:
-    """A world from names alone, or with the user's own model, client datasets and test set."""
+    """A world from names alone, or with the user's own model, and own client datasets and test set or federation."""
     if (clients is None) != (test is None):
         raise UserError("own data needs both clients (one dataset each) and a test set")
     if clients is not None:
         federation = federate(clients, test)
-        scenario = dataclasses.replace(scenario, clients=len(clients), data="own", partition="own")
+    if federation is not None:
+        scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
-    if scenario.participation is None:
-        share = method.suggests.get("participation", DEFAULT_PARTICIPATION)
-        scenario = dataclasses.replace(scenario, participation=share)
+    augmentation.check(scenario.augmentation, federation.train.x)
+    if scenario.target is not None and not federation.classes:
+        raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")
+    scenario = _settled(scenario, method, len(federation.clients))
     if method.pooled:
         federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
-    method.fits(len(federation.clients), min(scenario.cohort, len(federation.clients)))
-    device, dtype = _device(scenario.device), _DTYPES[scenario.precision]
+    asked = _sampling(scenario, method).most(scenario.rounds)
+    method.fits(len(federation.clients), min(scenario.cohort, asked) if scenario.over_selection else asked)
+    device, dtype = device_of(scenario.device), _DTYPES[scenario.precision]
     module = model or random.built(
-        lambda: build_network(scenario.model, federation.sample_shape, max(federation.classes, 1)),
+        lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
         scenario.seed,
         "model",
     )
@@ -180,5 +246,7 @@ def build(
         autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
         clip=scenario.clip,
         weight_decay=scenario.weight_decay,
+        augmentation=scenario.augmentation,
+        squared=scenario.loss == "squared",
     )
     return World(scenario, method, federation, network, rules, device)

@@ -150,7 +150,8 @@ class Uploads:
     rate: float
     """η at the round's first local step."""
     share: float
-    """Σ_S p_i: so Σ_S p_i Δ_i = share · mean["delta"], and |S|/N under uniform weights."""
+    """Σ_S p_i: so Σ_S p_i Δ_i = share · mean["delta"], and |S|/N under uniform weights. S has a client drawn twice
+    twice."""
     clients: tuple[int, ...]
     weights: tuple[float, ...]
     population: int

@@ -1,4 +1,4 @@
-"""Accuracy over rounds and over megabytes."""
+"""Accuracy (the loss, where targets are numbers) over rounds and over megabytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.data.participation import in_words
 from headway.runs.run import Result
 from headway.runs.study import Study
 
@@ -18,26 +19,36 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def _curve(seeds: list[Result], key: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
-    """Places, shape (evaluations,), and percentages, shape (seeds, evaluations), where every seed was evaluated."""
+    """Places, shape (evaluations,), and values, shape (seeds, evaluations), where every seed was evaluated.
+
+    Accuracies are percentages.
+    """
+    scale = 1 if key == "loss" else 100
     tables = [[record for record in one.records if key in record] for one in seeds]
     length = min(len(table) for table in tables)
     places = [
         record["round"] if axis == "round" else (record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
         for record in tables[0][:length]
     ]
-    values = [[record[key] * 100 for record in table[:length]] for table in tables]
+    values = [[record[key] * scale for record in table[:length]] for table in tables]
     return np.array(places, dtype=float), np.array(values, dtype=float)
 
 
+def _numeric(study: Study) -> bool:
+    """Whether the targets are numbers: there are losses and no accuracies."""
+    return not any("accuracy" in record for seeds in study.runs.values() for one in seeds for record in one.records)
+
+
 def _draw(axes: Axes, study: Study, axis: str) -> None:
+    thick, thin = ("loss", "loss") if _numeric(study) else ("accuracy_smoothed", "accuracy")
     for number, (name, seeds) in enumerate(study.runs.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         style: dict[str, Any] = {
             "color": colour,
             "linestyle": _DASHES[(number // len(_COLOURS)) % len(_DASHES)],
         }
-        places, smooth = _curve(seeds, "accuracy_smoothed", axis)
-        _, raw = _curve(seeds, "accuracy", axis)
+        places, smooth = _curve(seeds, thick, axis)
+        _, raw = _curve(seeds, thin, axis)
         axes.plot(places, raw.mean(0), linewidth=0.8, alpha=0.35, **style)
         axes.plot(places, smooth.mean(0), linewidth=2, label=name, **style)
         if len(seeds) > 1:
@@ -53,7 +64,7 @@ def _draw(axes: Axes, study: Study, axis: str) -> None:
 
 
 def compare_picture(study: Study, path: Path) -> Path:
-    """Smoothed accuracy (thick), raw accuracy (thin), ± one deviation over seeds, and the target."""
+    """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -73,14 +84,14 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.set_xlim(left=0)
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
-        left.set_ylabel("test accuracy, %")
+        left.set_ylabel("test loss, mean squared error" if _numeric(study) else "test accuracy, %")
         if len(study.runs) <= 8:
-            right.legend(frameon=False, loc="lower right")
+            right.legend(frameon=False, loc="upper right" if _numeric(study) else "lower right")
         else:
             figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
         scenario = next(iter(study.runs.values()))[0].scenario
         figure.suptitle(
-            f"{scenario.data}, {scenario.partition}, {scenario.cohort} of {scenario.clients} clients a round",
+            f"{scenario.data}, {scenario.partition}, {in_words(scenario)}",
             fontsize=11,
         )
         figure.savefig(path, dpi=130)

@@ -9,6 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from headway.data.participation import in_words
+
 Numbers = dict[str, Any]
 
 
@@ -33,8 +35,22 @@ def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) 
     return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
 
 
+def _numeric(rows: Sequence[Numbers]) -> bool:
+    """Whether the targets are numbers: there are losses and no accuracies."""
+    return all(row["accuracy"] is None and row["rmse"] is not None for row in rows)
+
+
 def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
     """Headings, most important first, and how each cell is written."""
+    if _numeric(rows):
+        return {
+            "method": lambda row: str(row["name"]),
+            "loss": lambda row: _spread(row, "loss", 1, 4),
+            "RMSE": lambda row: _spread(row, "rmse", 1, 4),
+            "R²": lambda row: _spread(row, "r2", 1, 4),
+            "MB a round": lambda row: f"{row['bytes_per_round'] / 1e6:.2f}",
+            "seconds": lambda row: f"{row['seconds']:.1f}",
+        }
     target = rows[0]["target"]
     mark = "target" if target is None else f"{target * 100:.1f} %"
     digits = 1 if rows[0]["seeds"] > 1 else 0
@@ -57,9 +73,10 @@ def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
 
 
 def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
-    """(row, column) of the highest accuracy and of the fewest rounds to the target."""
+    """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss."""
     best = set()
-    for column, key, sign in ((1, "accuracy", -1), (2, "rounds_to_target", 1)):
+    keys = ((1, "loss", 1),) if _numeric(rows) else ((1, "accuracy", -1), (2, "rounds_to_target", 1))
+    for column, key, sign in keys:
         known = [(sign * row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if len(rows) > 1 and known:
             best.add((min(known)[1], column))
@@ -68,10 +85,11 @@ def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
 
 def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
+    measure = "loss is the mean squared error" if _numeric(rows) else f"accuracy is EMA({scenario.smoothing:g})"
     spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (
-        f"{scenario.data}, {scenario.partition}, {scenario.cohort} of {scenario.clients} clients a round, "
-        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; accuracy is EMA({scenario.smoothing:g}){spread}"
+        f"{scenario.data}, {scenario.partition}, {in_words(scenario)}, "
+        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; {measure}{spread}"
     )
 
 

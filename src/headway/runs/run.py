@@ -25,7 +25,7 @@ from headway.errors import ClientError, Diverged, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import records
+from headway.runs import records, splits
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json, write_atomically, write_json
 from headway.scenario import Scenario
@@ -129,6 +129,8 @@ def _driven(
     world: World, folder: Path | None, checkpoint: Checkpoint | None, executor: Executor, file: Any, observer: Observer
 ) -> Result:
     scenario = world.scenario
+    if folder is not None:
+        splits.keep(folder, world)
     if checkpoint is not None and checkpoint.exists():
         progress, store = checkpoint.reopen()
     else:
@@ -181,7 +183,7 @@ def simulate(
     method: str | Method,
     scenario: str | Path | Scenario = "",
     *,
-    model: nn.Module | None = None,
+    model: str | nn.Module | None = None,
     clients: int | Sequence[Any] | None = None,
     test: Any = None,
     out: str | Path | None = None,
@@ -193,11 +195,13 @@ def simulate(
     >>> simulate("fedacg", rounds=30).rounds["accuracy"]
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
-    `clients` is a number (of clients to share the scenario's data) or one dataset for each client. `out` is a folder
-    that keeps the run, so that `resume` and `load_run` find it.
+    `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
+    each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it.
     """
     if isinstance(clients, int):
         settings, clients = {**settings, "clients": clients}, None
+    if isinstance(model, str):
+        settings, model = {**settings, "model": model}, None
     chosen = scenario_of(scenario, **settings)
     if chosen.data_dir is not None:
         chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))

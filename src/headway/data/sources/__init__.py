@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from headway.data import download
 from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist, synthetic
-from headway.data.sources.files import Damaged, Missing, data_folder
-from headway.data.sources.source import PROFILES, Normalisation, Source
+from headway.data.sources.files import Damaged, Missing, data_folder, named_folder
+from headway.data.sources.source import Normalisation, Source
 from headway.errors import UserError, nearest
+from headway.naming import PROFILES
 
-__all__ = ["PROFILES", "SOURCES", "Entry", "Normalisation", "Source", "data_folder", "load"]
+__all__ = ["PROFILES", "SOURCES", "Entry", "Normalisation", "Source", "data_folder", "load", "named_folder", "present"]
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,65 @@ class Entry:
     summary: str
     argument: str = ""
     """How the argument is spelled; empty where there is none."""
+    layouts: tuple[tuple[str, ...], ...] = ()
+    """Its files under the data folder, as patterns, in each layout that is read; nothing where it needs none."""
+
+
+def _idx(folder: str) -> tuple[tuple[str, ...], ...]:
+    return (
+        tuple(f"{folder}/raw/{part}-{of}-ubyte" for part in ("train", "t10k") for of in ("images-idx3", "labels-idx1")),
+    )
+
+
+def _cifar(layout: cifar.Layout) -> tuple[tuple[str, ...], ...]:
+    parts = (*layout.train, layout.test)
+    return tuple(f"{layout.binary}/{part}.bin" for part in parts), tuple(f"{layout.python}/{part}" for part in parts)
+
+
+def _leaf(name: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(f"{name}/{data}{part}/*.json" for part in ("train", "test")) for data in ("", "data/"))
 
 
 SOURCES: dict[str, Entry] = {
     "fashion": Entry(mnist.embedded, "6,000 + 2,000 images of Fashion-MNIST, inside the package; 10 classes"),
-    "mnist": Entry(mnist.mnist, "60,000 + 10,000 digits, 28 × 28; 10 classes, by writer where writers are there"),
-    "fashion-mnist": Entry(mnist.fashion_mnist, "60,000 + 10,000 garments, 28 × 28; 10 classes"),
-    "cifar10": Entry(cifar.cifar10, "50,000 + 10,000 colour images, 32 × 32; 10 classes"),
-    "cifar100": Entry(cifar.cifar100, "50,000 + 10,000 colour images, 32 × 32; 100 classes"),
-    "tiny-imagenet": Entry(images.tiny_imagenet, "100,000 + 10,000 colour images, 64 × 64; 200 classes"),
-    "femnist": Entry(leaf.femnist, "LEAF's digits and letters by writer, 28 × 28; 62 classes"),
-    "celeba": Entry(leaf.celeba, "LEAF's faces by celebrity, 84 × 84 in colour; smiling or not"),
-    "shakespeare": Entry(leaf.shakespeare, "LEAF's roles: the character after 80 others; 80 classes"),
+    "mnist": Entry(
+        mnist.mnist,
+        "60,000 + 10,000 digits, 28 × 28; 10 classes, by writer where writers are there",
+        layouts=_idx("MNIST"),
+    ),
+    "fashion-mnist": Entry(
+        mnist.fashion_mnist, "60,000 + 10,000 garments, 28 × 28; 10 classes", layouts=_idx("FashionMNIST")
+    ),
+    "cifar10": Entry(
+        cifar.cifar10, "50,000 + 10,000 colour images, 32 × 32; 10 classes", layouts=_cifar(cifar.CIFAR10)
+    ),
+    "cifar100": Entry(
+        cifar.cifar100, "50,000 + 10,000 colour images, 32 × 32; 100 classes", layouts=_cifar(cifar.CIFAR100)
+    ),
+    "tiny-imagenet": Entry(
+        images.tiny_imagenet,
+        "100,000 + 10,000 colour images, 64 × 64; 200 classes",
+        layouts=(
+            (
+                "tiny-imagenet-200/wnids.txt",
+                "tiny-imagenet-200/val/val_annotations.txt",
+                "tiny-imagenet-200/train/*/images",
+            ),
+        ),
+    ),
+    "femnist": Entry(
+        leaf.femnist,
+        "LEAF's digits and letters by writer, 28 × 28; 62 classes",
+        layouts=(("femnist/train.npz", "femnist/test.npz"), *_leaf("femnist")),
+    ),
+    "celeba": Entry(
+        leaf.celeba, "LEAF's faces by celebrity, 84 × 84 in colour; smiling or not", layouts=_leaf("celeba")
+    ),
+    "shakespeare": Entry(
+        leaf.shakespeare,
+        "LEAF's roles: the character after 80 others; 80 classes",
+        layouts=(("shakespeare/users.json",), *_leaf("shakespeare")),
+    ),
     "synthetic": Entry(synthetic.synthetic, "synthetic(α, β): 60 features, 10 classes", "ALPHA,BETA[,USERS]"),
     "folder": Entry(images.folder, "images, one sub-folder for each class", "PATH"),
     "npz": Entry(arrays.npz, "NumPy arrays x_train, y_train, x_test, y_test", "PATH"),
@@ -45,6 +94,16 @@ SOURCES: dict[str, Entry] = {
 def _spelled(name: str) -> str:
     entry = SOURCES[name]
     return f"{name}:{entry.argument}" if entry.argument else name
+
+
+def present(name: str, folder: Path) -> bool:
+    """Whether all files of some layout of a data set are in the data folder; they are not read."""
+
+    def there(pattern: str) -> bool:
+        return any(folder.glob(pattern)) or (folder / f"{pattern}.gz").is_file()
+
+    layouts = SOURCES[name].layouts
+    return not layouts or any(all(there(pattern) for pattern in layout) for layout in layouts)
 
 
 def load(spelled: str, data_dir: str | None) -> Source:

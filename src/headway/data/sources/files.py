@@ -28,16 +28,19 @@ def cause(fault: BaseException) -> str:
     return (words.splitlines() or [type(fault).__name__])[0]
 
 
-def data_folder(given: str | None) -> Path:
-    """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache."""
+def named_folder(given: str | None) -> Path:
+    """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache; it may not be there yet."""
     named = given or os.environ.get("HEADWAY_DATA")
-    if named:
-        folder = Path(named).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
-        return folder
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "headway"
+    return Path(named).expanduser() if named else Path(cache) / "headway"
+
+
+def data_folder(given: str | None) -> Path:
+    """The named folder; one that was asked for must be there."""
+    folder = named_folder(given)
+    if (given or os.environ.get("HEADWAY_DATA")) and not folder.is_dir():
+        raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
+    return folder
 
 
 def read_bytes(path: Path) -> bytes:

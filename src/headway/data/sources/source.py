@@ -12,11 +12,9 @@ import torch
 from headway.data.federation import Pool, Windows
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
+from headway.naming import PROFILES
 
 Channels = tuple[float, ...]
-
-PROFILES = ("paper", "agm21", "acg24", "gradma-code")
-"""Whose constants images are normalised with; reference-facts 0.2 and B1."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+"""headway bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headway.cli.screen import JSON, print_json
+from headway.errors import UserError
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def _names(spelled: str | None) -> list[str] | None:
+    return None if spelled is None else [name.strip() for name in spelled.split(",")]
+
+
+def bench(
+    workload: Annotated[
+        str | None,
+        typer.Option(help="mlp, cnn, lenet, resnet18-b50, resnet18-b10, or several with commas", show_default=False),
+    ] = None,
+    engines: Annotated[
+        str | None,
+        typer.Option(help="loop, auto, pfl, flower or an executor, with commas; all by default", show_default=False),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="timed rounds of each engine", min=1)] = 10,
+    precision: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(PRECISIONS)}; tf32 by default on a GPU, else fp32", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
+    json: Annotated[bool, JSON] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="folder for DATE-HARDWARE-WORKLOAD.json, such as benchmarks/results", show_default=False),
+    ] = None,
+) -> None:
+    """The same rounds in every executor, a plain PyTorch loop and other simulators, side by side."""
+    from headway.bench import measure, table, workloads
+    from headway.engine.world import device_of
+    from headway.scenario import Scenario
+
+    if precision not in (None, *PRECISIONS):
+        raise UserError(f"precision is '{precision}'; allowed: {', '.join(PRECISIONS)}")
+    machine = device_of(Scenario(device=device).device)
+    names = measure.chosen(_names(engines))
+    small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
+    console = Console(stderr=True)
+    results = []
+    for work in workloads.named(_names(workload) or small):
+        chosen = precision or measure.default_precision(machine)
+        result = measure.measure(
+            work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim")
+        )
+        results.append(result)
+        if out is not None:
+            console.print(f"wrote {table.write(result, out)}")
+        if not json:
+            _print(table.table(result))
+    if json:
+        print_json(results[0] if len(results) == 1 else results)
+
+
+def _print(made: object) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 140)  # a file or a pipe has no edge
+    console.print(made)

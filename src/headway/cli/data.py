@@ -1,0 +1,204 @@
+"""headway data list, get, describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headway.cli.screen import JSON, print_json, screen
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from headway.data.sources import Source
+    from headway.scenario import Scenario
+
+app = typer.Typer(help="Data sets: what there is, downloads, and what a split looks like.", no_args_is_help=True)
+
+DATA_DIR = typer.Option(
+    "--data-dir", help="folder of the data sets (else $HEADWAY_DATA, else a user cache)", show_default=False
+)
+SPELLED = typer.Argument(help="cifar10, synthetic:1,1, npz:own.npz, …; 'headway data list' has all", show_default=False)
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command("list")
+def list_(data_dir: Annotated[str | None, DATA_DIR] = None, json: Annotated[bool, JSON] = False) -> None:
+    """List the data sets: which are in the data folder, which can be downloaded."""
+    from headway.data.sources import named_folder
+
+    folder = named_folder(data_dir)
+    entries = listed(folder)
+    print_json(entries) if json else screen().print(_table(entries, folder))
+
+
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """Every data set as plain data. `present` is None where it lies elsewhere than in the data folder."""
+    from headway.data.download import BY_HAND, PUBLISHED
+    from headway.data.sources import SOURCES, present
+
+    return [
+        {
+            "name": name,
+            "argument": entry.argument,
+            "summary": entry.summary,
+            "present": present(name, folder) if entry.layouts else None,
+            "download": name in PUBLISHED,
+            "download_bytes": sum(file.size for file in PUBLISHED.get(name, ())),
+            "by_hand": BY_HAND.get(name),
+        }
+        for name, entry in SOURCES.items()
+    ]
+
+
+def _table(entries: list[dict[str, Any]], folder: Path) -> Table:
+    absent = "" if folder.is_dir() else " (not there yet)"
+    table = Table(box=box.SIMPLE_HEAD, caption=f"data folder: {folder}{absent}", caption_justify="left")
+    for heading in ("name", "what it is", "in the folder", "download"):
+        table.add_column(heading, no_wrap=heading != "what it is", justify="right" if heading == "download" else "left")
+    words = {True: "yes", False: "no", None: "not needed"}
+    for entry in entries:
+        spelled = f"; {entry['name']}:{entry['argument']}" if entry["argument"] else ""
+        size = f"{entry['download_bytes'] / 1e6:.0f} MB" if entry["download"] else "–"
+        way = "by hand" if entry["by_hand"] else size
+        table.add_row(entry["name"], Text(entry["summary"] + spelled), words[entry["present"]], way)
+    return table
+
+
+# ── get ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="mnist, cifar10, …; 'headway data list' has all", show_default=False)],
+    data_dir: Annotated[str | None, DATA_DIR] = None,
+) -> None:
+    """Download a data set from its publisher into the data folder; a broken download is resumed."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from headway.data import download
+    from headway.data.sources import named_folder
+
+    folder = named_folder(data_dir)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(28), DownloadColumn(), TransferSpeedColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, TimeRemainingColumn(compact=True), console=console, disable=not console.is_terminal) as bar:
+
+        def show(file: str, here: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=here, total=total)
+
+        files = download.get(name, folder, show)
+    places = sorted({str(file.parent) for file in files})
+    typer.echo(f"{name} is in {', '.join(places)}")
+
+
+# ── describe ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def describe(
+    name: Annotated[str, SPELLED],
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            "--partition",
+            help="iid, dirichlet:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
+            "dirichlet:0.3 by default",
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option("--clients", help="number of clients; 60 by default, for natural and file:PATH all there are"),
+    ] = None,
+    split_seed: Annotated[int | None, typer.Option("--split-seed", help="seed of the split; 0 by default")] = None,
+    data_dir: Annotated[str | None, DATA_DIR] = None,
+    json: Annotated[bool, JSON] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="draw clients × classes in this file (.png, .svg, .pdf)")
+    ] = None,
+) -> None:
+    """Sizes and classes of a data set, and what its split gives to each client (means over clients)."""
+    from headway.data import sources
+    from headway.data.partition import split
+    from headway.report import bubbles
+    from headway.scenario import Scenario
+
+    if picture is not None:
+        bubbles.check_path(picture)
+    given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
+    chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
+    if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
+        chosen = chosen.changed(clients=0)
+    source = sources.load(chosen.data, chosen.data_dir)
+    rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
+    found, counts = described(chosen, source, rows)
+    if picture is not None:
+        title = f"{name}, {chosen.partition}, {len(rows):,} clients"
+        bubbles.bubble_picture(counts, source.class_names, title, picture)
+    print_json(found) if json else _print_description(found, source.citation)
+    if picture is not None and not json:
+        typer.echo(f"picture: {picture}")
+
+
+def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tuple[dict[str, Any], np.ndarray]:
+    """A data set and its split as plain data, and samples by client and class; without classes, by client alone."""
+    import numpy as np
+
+    from headway.data import statistics
+
+    if source.classes:
+        counts = statistics.class_counts(source.train.y.numpy(), rows, source.classes)
+        mixes = dataclasses.asdict(statistics.mixes(counts))
+    else:
+        counts = np.array([[len(own)] for own in rows])
+        mixes = {field.name: None for field in dataclasses.fields(statistics.Mixes)}
+    found = {
+        "name": scenario.data,
+        "samples": len(source.train),
+        "test_samples": len(source.test),
+        "classes": source.classes,
+        "users": None if source.users is None else len(np.unique(source.users)),
+        "partition": scenario.partition,
+        "split_seed": scenario.split_seed,
+        "clients": len(rows),
+        **mixes,
+        **dataclasses.asdict(statistics.sizes(rows, len(source.train))),
+    }
+    return found, counts
+
+
+def _print_description(found: dict[str, Any], citation: str) -> None:
+    classes = f"{found['classes']} classes" if found["classes"] else "targets that are numbers"
+    users = f", {found['users']:,} users" if found["users"] else ""
+    console = screen()
+    amounts = f"{found['samples']:,} + {found['test_samples']:,} samples, {classes}{users}"
+    console.print(f"{found['name']}: {amounts}", markup=False)
+    if citation:
+        console.print(citation, style="dim", markup=False)
+    split = f"{found['partition']}, {found['clients']:,} clients, split seed {found['split_seed']}"
+    console.print(split, markup=False)
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("samples of a client, least", f"{found['size_min']:,}")
+    table.add_row("median", f"{found['size_median']:,g}")
+    table.add_row("most", f"{found['size_max']:,}")
+    table.add_row("samples left out", f"{found['left_out']:,}")
+    if found["classes"]:
+        table.add_row("classes present, mean", f"{found['classes_present']:.2f}")
+        table.add_row("largest class share, mean", f"{found['largest_share']:.3f}")
+        table.add_row("exp(entropy), mean", f"{found['exp_entropy']:.2f}")
+        table.add_row("L1 to uniform, mean", f"{found['l1_to_uniform']:.3f}")
+    console.print(table)

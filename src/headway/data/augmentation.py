@@ -1,0 +1,76 @@
+"""Random views of training images, made on the device inside the step that reads them.
+
+`papers` is what both programs of FedACG's authors do (no paper says so): rotation by an angle uniform in ±10° (nearest
+neighbour, fill 0) → crop to the image's size after zero padding of 4 → mirrored with probability ½. `crop-flip` is
+GradMA's: the same without the rotation. Normalisation follows, in `Federation.inputs`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headway import random
+from headway.data.federation import Windows
+from headway.errors import UserError
+
+DEGREES = {"papers": 10.0, "crop-flip": 0.0}
+"""The largest angle of each kind."""
+PADDING = 4
+_BITS = 20
+"""Binary places of sine and cosine."""
+
+
+def check(kind: str, samples: Tensor | Windows) -> None:
+    """Refuse samples that are no uint8 images."""
+    images = isinstance(samples, Tensor) and samples.dtype == torch.uint8 and samples.dim() == 4
+    if kind != "none" and not images:
+        what = "text" if isinstance(samples, Windows) else str(samples.dtype).removeprefix("torch.")
+        raise UserError(
+            f"augmentation is '{kind}', which is for uint8 images (channels, height, width), but samples are {what} of "
+            f"shape {tuple(samples.shape[1:])}; use --augmentation none"
+        )
+
+
+def augmented(x: Tensor, words: Tensor, kind: str) -> Tensor:
+    """Images (batch, channels, height, width), uint8, each seen anew; image b depends on (x_b, key, b) only.
+
+    Rotation, crop and mirror are maps of places, so their composition is one gather. Sine and cosine are rounded to a
+    grid of 2⁻²⁰ and all that follows is whole numbers: the same pixels on every device, stacked or compiled.
+    """
+    batch, channels, height, width = x.shape
+    draws = random.uniform(random.apart(words, "augmentation"), (batch, 4, 1, 1)).to(torch.float64)
+    turn, down, right, mirror = draws.unbind(1)
+    row = torch.arange(height, device=x.device).reshape(1, -1, 1) + _offset(down)
+    column = torch.arange(width, device=x.device).reshape(1, 1, -1)
+    column = torch.where(mirror < 0.5, width - 1 - column, column) + _offset(right)
+    from_row, from_column = _rotated(row, column, height, width, (2 * turn - 1) * math.radians(DEGREES[kind]))
+    inside = _within(row, height) & _within(column, width) & _within(from_row, height) & _within(from_column, width)
+    place = torch.where(inside, from_row * width + from_column, 0).reshape(batch, 1, -1)
+    seen = x.reshape(batch, channels, -1).gather(2, place.expand(-1, channels, -1)).reshape(x.shape)
+    return torch.where(inside.unsqueeze(1), seen, 0)
+
+
+def _offset(u: Tensor) -> Tensor:
+    """Uniform in {−4, …, 4}: where the crop begins, seen from the image without padding."""
+    return (u * (2 * PADDING + 1)).long() - PADDING
+
+
+def _rotated(row: Tensor, column: Tensor, height: int, width: int, angle: Tensor) -> tuple[Tensor, Tensor]:
+    """The pixel that lands at (row, column) when an image turns left about its centre, ((height − 1)/2, (width − 1)/2).
+
+    With distances y, x from the centre: ⌊cos·y + sin·x + height/2⌋ and ⌊cos·x − sin·y + width/2⌋, the nearest pixel.
+    Here y and x are doubled, so that they are whole.
+    """
+    one = 1 << _BITS
+    cosine, sine = ((one * part).round().long() for part in (angle.cos(), angle.sin()))
+    y, x = 2 * row - (height - 1), 2 * column - (width - 1)
+    from_row = cosine * y + (sine * x + one * height)
+    from_column = (cosine * x + one * width) - sine * y
+    return from_row >> (_BITS + 1), from_column >> (_BITS + 1)
+
+
+def _within(place: Tensor, side: int) -> Tensor:
+    return (place >= 0) & (place < side)

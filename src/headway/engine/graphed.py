@@ -1,0 +1,319 @@
+"""Clients on a CUDA device without the host in between: begin, step and finish are captured once and replayed.
+
+Two layouts of the same work. `streams`: every client has its own memory, graphs and stream, and clients run side by
+side. `stacked`: a group of clients is one program under `torch.func.vmap`. Both call the functions of `local.py`,
+compiled by torch's compiler unless that is turned off. Shapes are the largest of the run, so what is captured once
+serves every round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from headway.engine import local
+from headway.engine.batched import padded
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.local import Rules, Task
+from headway.engine.network import Buffers
+from headway.engine.traced import traced
+from headway.errors import ClientError
+from headway.vectors import Vector, copied, leaves_of, refill, row, stack, tree_map
+
+OPTIONS: Mapping[str, Any] = {}
+"""Of torch's compiler."""
+AT_ONCE = {"streams": 10, "stacked": 128}
+"""Clients that are trained at the same time; a larger cohort is trained in several groups."""
+ALIGNMENT = 16
+"""Bytes."""
+WARMING = 2
+"""Calls before a capture: compilation, choice of algorithms, workspaces."""
+
+
+def _room(tree: Any, count: int | None = None) -> Any:
+    """Memory like a tree's, or for `count` such trees; every leaf keeps its layout."""
+
+    def like(leaf: Tensor) -> Tensor:
+        one = torch.empty_like(leaf)
+        if count is None:
+            return one
+        return one.new_empty_strided((count, *one.shape), (one.numel(), *one.stride()))
+
+    return tree_map(like, tree)
+
+
+def _fill(held: Any, fresh: Any) -> None:
+    into, out = leaves_of(held), leaves_of(fresh)
+    assert len(into) == len(out)
+    if into:
+        torch._foreach_copy_(into, out)
+
+
+def _kept_in(tree: Any) -> Any:
+    room = _room(tree)
+    _fill(room, tree)
+    return room
+
+
+Place = dict[str, Any]
+"""Fixed memory of one client, or of a stack: received, buffers, kept, task, round, index, carry."""
+
+
+class _Functions:
+    """`local`'s three functions over a place, for one client or stacked."""
+
+    def __init__(self, rules: Rules, layout: str, own_buffers: bool) -> None:
+        def begin(received: Any, buffers: Any, kept: Any, task: Task) -> Any:
+            return local.begin(rules, received, buffers, kept, task)
+
+        def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
+            return local.advance(rules, carry, received, task, index, round)
+
+        def finish(carry: Any, received: Any, kept: Any, task: Task) -> Any:
+            return local.finish(rules, carry, received, kept, task)
+
+        self._begin, self._advance, self._finish = begin, advance, finish
+        if layout == "stacked":
+            self._begin = vmap(begin, in_dims=(None, 0 if own_buffers else None, 0, 0))
+            self._advance = vmap(advance, in_dims=(0, None, 0, None, None))
+            self._finish = vmap(finish, in_dims=(0, None, 0, 0))
+
+    def begin(self, place: Place) -> Any:
+        return self._begin(place["received"], place["buffers"], place["kept"], place["task"])
+
+    def advance(self, place: Place) -> None:
+        """One step; the carry is written where it was read."""
+        carry = place["carry"]
+        after = self._advance(carry, place["received"], place["task"], place["index"], place["round"])
+        for old, new in zip(leaves_of(carry), leaves_of(after), strict=True):
+            if new is not old:
+                old.copy_(new)
+        place["index"].add_(1)
+
+    def finish(self, place: Place) -> Any:
+        return self._finish(place["carry"], place["received"], place["kept"], place["task"])
+
+
+def _stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def _captured(function: Callable[[], Any], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARMING):
+            function()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        function()
+    return graph
+
+
+class _Seat:
+    """A place with its stream and the graphs that work on it."""
+
+    def __init__(self, functions: _Functions, place: Place, step: Callable[[Place], Any], result: Any) -> None:
+        self.place, self.stream = place, _stream()
+
+        def begin() -> None:
+            _fill(place["carry"], functions.begin(place))
+            place["index"].zero_()
+
+        self._begin = _captured(begin, self.stream)
+        self._advance = _captured(lambda: step(place), self.stream)
+        self._finish = _captured(lambda: _fill(result, functions.finish(place)), self.stream)
+
+    def load(self, kept: Any) -> None:
+        _fill(self.place["kept"], kept["slots"])
+        if "buffers" in kept:
+            _fill(self.place["buffers"], kept["buffers"])
+
+    def play(self, steps: int) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self._begin.replay()
+            for _ in range(steps):
+                self._advance.replay()
+            self._finish.replay()
+
+
+class _Packed:
+    """Arrays that travel to the device in one copy, from memory that the device can read by itself."""
+
+    def __init__(self, arrays: Any, device: torch.device) -> None:
+        flat: list[Any] = list(leaves_of(arrays))
+        ends = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in flat])
+        self._host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=True)
+        self._device = torch.empty_like(self._host, device=device)
+        here, there = [], []
+        for array, end in zip(flat, ends, strict=True):
+            start = int(end) - -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+            part = slice(start, start + array.nbytes)
+            kind = torch.from_numpy(array.reshape(-1)[:0]).dtype
+            here.append(self._host[part].numpy().view(array.dtype).reshape(array.shape))
+            there.append(self._device[part].view(kind).reshape(array.shape))
+        self._views = here
+        self.tensors = refill(arrays, there)
+
+    def load(self, arrays: Any) -> None:
+        for view, array in zip(self._views, leaves_of(arrays), strict=True):
+            view[...] = array
+        self._device.copy_(self._host, non_blocking=True)
+
+
+class _Hall:
+    """The seats of clients that train at the same time, and what they share: the broadcast."""
+
+    def __init__(self, rules: Rules, layout: str, options: Mapping[str, Any] | None, assignment: Assignment) -> None:
+        self.stacked = layout == "stacked"
+        self.device = rules.pool.y.device
+        self.size = min(AT_ONCE[layout], len(assignment.works))
+        self.shapes = assignment.shapes
+        self.received, self.buffers = _kept_in(dict(assignment.received)), _kept_in(assignment.buffers)
+        works = assignment.works[: self.size]
+        packed = self._arrays(assignment.round, works)
+        self.packed = _Packed(packed, self.device)
+        self.packed.load(packed)
+        functions = _Functions(rules, layout, "buffers" in works[0].kept)
+        places = [self._place(functions, number, kept) for number, kept in enumerate(self._kept(works))]
+        step = traced(functions.advance, (places[0],), options)
+        first = functions.finish(places[0])
+        self.result = _room(first, None if self.stacked else self.size)
+        results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
+        self.seats = [_Seat(functions, place, step, into) for place, into in zip(places, results, strict=True)]
+        self.summary: Any = None
+
+        def summarise() -> None:
+            fresh = local.summary(self.result, self.packed.tensors["weights"])
+            self.summary = self.summary or _room(fresh)
+            _fill(self.summary, fresh)
+
+        self.stream = _stream()
+        self.summarise = _captured(summarise, self.stream)
+
+    def _arrays(self, round: int, works: Sequence[Work]) -> dict[str, Any]:
+        """What goes to the device each round. Seats without a client repeat the first one, at weight 0."""
+        tasks = padded([work.task for work in works], self.shapes)
+        missing = self.size - len(works)
+        return {
+            "task": tree_map(lambda *arrays: np.stack(arrays), *tasks, *[tasks[0]] * missing),
+            "weights": np.array([work.weight for work in works] + [0.0] * missing),
+            "round": np.asarray(round),
+        }
+
+    def _kept(self, works: Sequence[Work]) -> list[Any]:
+        """What is kept, for each seat."""
+        kept = [work.kept for work in works]
+        return [stack(kept + [kept[0]] * (self.size - len(kept)))] if self.stacked else kept
+
+    def _place(self, functions: _Functions, number: int, kept: Any) -> Place:
+        task = self.packed.tensors["task"]
+        place = {
+            "received": self.received,
+            "buffers": _kept_in(kept["buffers"]) if "buffers" in kept else self.buffers,
+            "kept": _kept_in(kept["slots"]),
+            "task": task if self.stacked else row(task, number),
+            "round": self.packed.tensors["round"],
+            "index": torch.zeros((), dtype=torch.int64, device=self.device),
+        }
+        return {**place, "carry": _kept_in(functions.begin(place))}
+
+    def train(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
+        _fill(self.received, dict(assignment.received))
+        _fill(self.buffers, assignment.buffers)
+        self.packed.load(self._arrays(assignment.round, works))
+        longest = max(work.steps for work in works)
+        steps = [longest] if self.stacked else [work.steps for work in works]
+        seats = self.seats[: len(steps)]
+        for seat, kept in zip(seats, self._kept(works), strict=True):
+            seat.load(kept)
+        for seat, count in zip(seats, steps, strict=True):
+            seat.play(count)
+        for seat in seats:
+            self.stream.wait_stream(seat.stream)
+        with torch.cuda.stream(self.stream):
+            self.summarise.replay()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        told = self.summary["told"][: len(works)]
+        return {**self.result, "summary": {**self.summary, "told": told}}
+
+
+class _Exam:
+    """A captured pass in evaluation mode over so many samples."""
+
+    def __init__(self, rules: Rules, options: Mapping[str, Any] | None, given: tuple[Any, ...]) -> None:
+        self.place = _kept_in(given)
+        function = traced(lambda *place: local.score(rules, *place), self.place, options)
+        self.result = _room(function(*self.place))
+        self.stream = _stream()
+        self.graph = _captured(lambda: _fill(self.result, function(*self.place)), self.stream)
+
+    def holds(self, given: tuple[Any, ...]) -> bool:
+        return bool(given[2].shape == self.place[2].shape)
+
+    def sit(self, given: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+        _fill(self.place, given)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self.graph.replay()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return copied(self.result)  # type: ignore[no-any-return]
+
+
+class Graphed:
+    name = "graphed"
+
+    def __init__(self, rules: Rules, *, layout: str, compiled: bool = True) -> None:
+        if rules.pool.y.device.type != "cuda":
+            raise CannotExecute("graphs are captured on a CUDA device only")
+        self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
+        self.layout, self.options = layout, OPTIONS if compiled else None
+        self._hall: _Hall | None = None
+        self._exam: _Exam | None = None
+        self._no_exam = False
+
+    def run(self, assignment: Assignment) -> Iterator[Trained]:
+        """Clients of like length train together, so that few wait for others."""
+        order = sorted(range(len(assignment.works)), key=lambda at: assignment.works[at].steps)
+        hall = self._hall = self._hall or self._opened(assignment)
+        for start in range(0, len(order), hall.size):
+            positions = tuple(order[start : start + hall.size])
+            works = [assignment.works[at] for at in positions]
+            try:
+                trained = hall.train(assignment, works)
+            except RuntimeError as fault:
+                clients = [work.client for work in works]
+                raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=None) from fault
+            if len(order) > hall.size:  # the next group is written into the same memory
+                trained["summary"] = copied(trained["summary"])
+            yield positions, trained
+
+    def _opened(self, assignment: Assignment) -> _Hall:
+        try:
+            return _Hall(self.rules, self.layout, self.options, assignment)
+        except CannotExecute:
+            raise
+        except Exception as fault:
+            raise CannotExecute(f"{type(fault).__name__}: {str(fault).strip().splitlines()[0]}") from fault
+
+    def score(self, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`local.score`, replayed; samples that are fewer than those it was captured for are scored without it."""
+        given = (w, buffers, x, y)
+        if self._exam is None and not self._no_exam:
+            try:
+                self._exam = _Exam(self.rules, self.options, given)
+            except Exception:  # a pass that cannot be captured is made without
+                self._no_exam = True
+        if self._exam is None or not self._exam.holds(given):
+            return local.score(self.rules, *given)
+        return self._exam.sit(given)
+
+    def close(self) -> None:
+        self._hall = self._exam = None

@@ -1,0 +1,48 @@
+"""A pure function of trees of tensors as one flat program, compiled where that is asked for.
+
+The function is run once with tracers in place of tensors, so whatever Python it is made of (slots, dictionaries,
+`torch.func.grad`, `vmap`) leaves a list of tensor operations behind. Python decisions are taken once, at that time;
+tensors it reaches from outside (the samples) are read anew on every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from headway.engine.decompositions import DECOMPOSITIONS
+from headway.engine.executor import CannotExecute
+from headway.vectors import copied, leaves_of
+
+
+def traced(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
+    """The function for arguments of these shapes; with `options` compiled by torch's compiler at its first call.
+
+    It may write into its arguments: tracing works on copies.
+    """
+    flat, structure = pytree.tree_flatten(arguments)
+    form: list[Any] = []
+
+    def plain(*leaves: Any) -> list[Any]:
+        found, shape = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
+        form[:] = [shape]
+        return found
+
+    graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
+    _refuse_own_draws(graph)
+    program: Any = (
+        graph if options is None else torch.compile(graph, fullgraph=True, dynamic=False, options=dict(options))
+    )
+    return lambda *given: pytree.tree_unflatten(program(*leaves_of(given)), form[0])
+
+
+def _refuse_own_draws(graph: GraphModule) -> None:
+    """A model that draws from torch's own generator would draw other numbers here than in other executors."""
+    for node in graph.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise CannotExecute(f"the model draws random numbers by itself ({node.target})")

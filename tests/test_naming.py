@@ -1,0 +1,205 @@
+"""A name stands for the papers' settings: every one of them is written down, and can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli.main import app
+from headway.data import sources
+from headway.engine.world import build
+from headway.errors import UserError
+from headway.methods.spelling import method
+from headway.models.networks import NETWORKS
+from headway.naming import PROFILES
+from headway.scenario import Scenario, from_toml, scenario
+
+NAMES = (
+    "fashion/dir0.3/60x10%",
+    "cifar10/dir0.3/100x5%",
+    "cifar10/gradma0.01/100x10",
+    "cifar100/dir0.6/500x2%",
+    "tiny-imagenet/iid/100x5%",
+    "mnist/gradma0.01/100x10",
+    "mnist/natural/10%",
+    "femnist/natural/5%",
+    "celeba/natural/10",
+    "shakespeare/natural/100x5",
+    "synthetic:1,1/natural/30x10",
+    "synthetic:0.5,0.5/shards2/30x10",
+    "fashion/quantity0.5/50x10%",
+    "npz:/some/where.npz/iid/10x2",
+)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_and_profile_is_a_complete_file(name: str, profile: str) -> None:
+    made = scenario(name, profile=profile)
+    assert made.profile == profile
+    assert from_toml(made.as_toml(), "a test") == from_toml(made.as_toml(comments=True), "a test") == made
+    assert made.model in NETWORKS
+
+
+PAPER: dict[str, dict[str, Any]] = {
+    # FedACG, appendix A.1: 5 epochs of 10 iterations, whatever the number of clients
+    "cifar10/dir0.3/100x5%": {
+        "partition": "dirichlet:0.3",
+        "participation": 0.05,
+        "model": "resnet18",
+        "batch_size": 50,
+        "epochs": 5,
+        "rate": 0.1,
+        "rate_decay": 0.998,
+        "rate_decay_epoch": 1.0,
+        "weight_decay": 0.001,
+        "clip": 10.0,
+        "rounds": 1000,
+        "augmentation": "papers",
+        "smoothing": 0.9,
+        "weights": "size",
+    },
+    "cifar100/dir0.6/500x2%": {"partition": "dirichlet:0.6", "clients": 500, "batch_size": 10, "model": "resnet18"},
+    "tiny-imagenet/dir0.3/100x5%": {"batch_size": 100},
+    "tiny-imagenet/dir0.3/500x2%": {"batch_size": 20},
+    # GradMA, section 5: I = 5 steps of 64; T·I = 2,500, 5,000, 10,000
+    "mnist/gradma0.01/100x10": {
+        "partition": "gradma:0.01",
+        "participation": 0.1,
+        "model": "gradma-mlp",
+        "steps": 5,
+        "batch_size": 64,
+        "rounds": 500,
+        "weight_decay": 0.0,
+        "clip": 0.0,
+        "rate_decay": 1.0,
+        "smoothing": 0.0,
+        "augmentation": "none",
+        "weights": "uniform",
+    },
+    "cifar10/gradma0.1/100x10": {"model": "gradma-lenet", "rounds": 1000, "steps": 5},
+    "cifar100/gradma1.0/100x5": {"model": "vgg11", "rounds": 2000},
+    "tiny-imagenet/gradma1.0/100x5": {"model": "resnet20", "rounds": 2000, "eval_every": 5},
+    # LEAF in FedACG, Tables 6 to 8
+    "femnist/natural/5%": {"model": "femnist-cnn", "rounds": 500, "clients": 0, "participation": 0.05},
+    "celeba/natural/10": {"model": "celeba-cnn", "clients": 0, "participation": None, "cohort_size": 10},
+    "shakespeare/natural/100x5": {"model": "shakespeare-lstm", "rounds": 1000, "clients": 100},
+    "synthetic:1,1/natural/30x10": {"data": "synthetic:1,1", "model": "linear"},
+    "npz:/some/where.npz/shards2/10x5": {"data": "npz:/some/where.npz", "partition": "shards:2"},
+    "fashion/quantity0.5/60x6": {"partition": "quantity:0.5"},
+}
+
+
+@pytest.mark.parametrize("name", list(PAPER))
+def test_a_name_is_the_papers_cell(name: str) -> None:
+    made = scenario(name)
+    assert {key: getattr(made, key) for key in PAPER[name]} == PAPER[name]
+
+
+def test_profiles_carry_what_the_programs_do() -> None:
+    """Reference facts 0.2 and E: acg24 weights alike and decays within a round; agm21 does neither."""
+    name = "cifar10/dir0.3/100x5%"
+    paper, agm21, acg24 = (scenario(name, profile=profile) for profile in ("paper", "agm21", "acg24"))
+    assert agm21 == paper.changed(profile="agm21")
+    assert acg24 == paper.changed(profile="acg24", weights="uniform", rate_decay_epoch=0.998)
+    code = scenario("cifar10/gradma0.01/100x10", profile="gradma-code")
+    assert (code.weights, code.batches, code.augmentation, code.rate) == ("size", "continued", "crop-flip", 0.001)
+    assert scenario("mnist/gradma0.01/100x10", profile="gradma-code").augmentation == "none"
+    assert scenario("cifar10/dir0.3/100x5%", profile="gradma-code").model == "gradma-lenet"
+
+
+def test_settings_that_are_given_come_last() -> None:
+    made = scenario("cifar10/dir0.3/100x5%", profile="acg24", weights="size", batch_size=7, rounds=3)
+    assert (made.weights, made.batch_size, made.rounds, made.rate) == ("size", 7, 3, 0.1)
+    assert scenario("femnist/natural/10", participation=0.5).cohort_size is None
+    assert scenario("femnist/natural/5%", cohort_size=3).participation is None
+
+
+def test_the_embedded_data_keeps_its_defaults() -> None:
+    assert scenario("fashion/dir0.3/60x10%") == Scenario(participation=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cifar10",
+        "cifar10/dir0.3",
+        "cifar10/dir/100x5%",
+        "cifar10/iid/5%",
+        "cifar10/natural/x5",
+        "cifar10/natural/",
+        "cifar10/shards0.5/9x3",
+        "cifar10/dir0.3/100x5%%",
+        "cifar10/dir.3/100x5",
+        "/iid/10x5",
+    ],
+)
+def test_what_is_no_name_is_one_line_with_examples(name: str) -> None:
+    with pytest.raises(UserError, match=r"is no name such as .*cifar10/dir0\.3/100x5%") as refusal:
+        scenario(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match=r"2\.5 clients cannot take part; write a whole number"):
+        scenario("femnist/natural/2.5")
+    with pytest.raises(UserError, match="40 of 30 clients"):
+        scenario("synthetic:1,1/natural/30x40")
+    with pytest.raises(UserError, match=r"profile is 'agm'; allowed: .*did you mean 'agm21'\?"):
+        scenario("cifar10/dir0.3/100x5%", profile="agm")
+
+
+# what the world makes of it
+
+
+@pytest.mark.parametrize(
+    ("who", "clients", "cohort"), [("10%", 30, 3), ("10", 30, 10), ("12x3", 12, 3), ("12x50%", 12, 6), ("30", 30, 30)]
+)
+def test_natural_users_are_counted_when_the_data_is_read(who: str, clients: int, cohort: int) -> None:
+    made = build(scenario(f"synthetic:1,1/natural/{who}", device="cpu"), method("fedavg"))
+    assert (made.population, made.scenario.clients, made.scenario.cohort) == (clients, clients, cohort)
+    assert made.scenario.cohort_size is None
+    assert len(made.turnout(1).clients) == cohort
+
+
+def test_more_than_there_are_is_refused() -> None:
+    with pytest.raises(UserError, match="cohort_size is 31, but there are 30 clients"):
+        build(scenario("synthetic:1,1/natural/31"), method("fedavg"))
+    with pytest.raises(UserError, match=r"clients is 0, which means every user, but partition is 'iid'"):
+        build(Scenario(clients=0, partition="iid"), method("fedavg"))
+
+
+def test_a_split_from_a_file_says_how_many_clients_there_are(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("[[0, 1], [2, 3, 4], [5]]")
+    made = build(Scenario(clients=0, partition=f"file:{tmp_path / 'mine.json'}", device="cpu"), method("fedavg"))
+    assert made.scenario.clients == 3
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_images_are_normalised_as_the_profile_says(profile: str, real_data: Callable[[str], Path]) -> None:
+    folder = str(real_data("cifar10"))
+    chosen = scenario("cifar10/iid/100x5%", profile=profile, data_dir=folder, model="linear", device="cpu")
+    constants = sources.load("cifar10", folder).normalisation(profile)
+    federation = build(chosen, method("fedavg")).federation
+    assert (federation.mean, federation.std) == (constants.mean, constants.std)
+    assert constants.std[0] == {"agm21": 0.2470, "acg24": 0.2023, "gradma-code": 0.2023}.get(profile, constants.std[0])
+
+
+# on the command line
+
+
+def test_a_scenario_is_printed_and_taken_back(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(
+        app, ["scenario", "mnist/gradma0.1/100x10", "--profile", "gradma-code", "--rate", "0.1"]
+    )
+    assert printed.exit_code == 0
+    assert "# local learning rate η" in printed.stdout
+    file = tmp_path / "mine.toml"
+    file.write_text(printed.stdout, encoding="utf-8")
+    assert scenario(file) == scenario("mnist/gradma0.1/100x10", profile="gradma-code", rate=0.1)
+    again = CliRunner().invoke(app, ["scenario", str(file)])
+    assert again.stdout == printed.stdout

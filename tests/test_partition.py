@@ -1,0 +1,334 @@
+"""Every split gives every sample to one client or says what it leaves out, keeps its sizes, and follows its seed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from headway.data.partition import Rows, split
+from headway.errors import UserError
+
+quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+DRAWN = ("iid", "dirichlet", "gradma", "shards", "quantity")
+"""Those that draw: they cover all samples, and another seed gives another split."""
+
+
+@st.composite
+def federations(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    """Labels with odd counts, also of classes that nobody has, and a number of clients that can be served."""
+    counts = draw(st.lists(st.integers(0, 23), min_size=1, max_size=7).filter(lambda counts: sum(counts) > 0))
+    labels = np.repeat(np.arange(len(counts)), counts)
+    labels = np.random.default_rng(draw(st.integers(0, 99))).permutation(labels)
+    labels.flags.writeable = False
+    return labels, draw(st.integers(1, len(labels)))
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(DRAWN))
+    if name == "iid":
+        return name
+    if name == "shards":
+        return f"shards:{draw(st.integers(1, 4))}"
+    return f"{name}:{draw(st.sampled_from(['1e-9', '0.01', '0.3', '1', '100', '1e9']))}"
+
+
+SEEDS = st.integers(0, 2**32)
+
+
+def least(spelled: str) -> int:
+    """Samples that a split needs for each client."""
+    name, _, argument = spelled.partition(":")
+    return {"gradma": 2, "shards": int(argument) if name == "shards" else 0}.get(name, 1)
+
+
+def even(samples: int, parts: int) -> list[int]:
+    return [samples // parts + (part < samples % parts) for part in range(parts)]
+
+
+def sizes(shares: Rows) -> list[int]:
+    return [len(share) for share in shares]
+
+
+def same(one: Rows, other: Rows) -> bool:
+    return all(np.array_equal(first, second) for first, second in zip(one, other, strict=True))
+
+
+class TestEverySplit:
+    @quick
+    @given(federations(), spellings(), SEEDS)
+    @example((np.zeros(1, int), 1), "dirichlet:0.3", 0)
+    @example((np.array([3, 3]), 1), "gradma:0.01", 0)
+    @example((np.array([0] * 3 + [1] * 50), 20), "dirichlet:0.3", 0)
+    @example((np.array([0] * 3 + [6] * 50), 20), "gradma:0.01", 0)
+    def test_every_sample_has_one_owner_and_nobody_is_empty(
+        self, given: tuple[np.ndarray, int], spelled: str, seed: int
+    ) -> None:
+        labels, clients = given
+        assume(clients * least(spelled) <= len(labels))
+        shares = split(spelled, labels, clients, seed)
+        assert len(shares) == clients
+        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(len(labels)))
+        assert min(sizes(shares)) >= (2 if spelled.startswith("gradma") else 1)
+
+    @quick
+    @given(federations(), spellings(), SEEDS)
+    def test_sizes_are_as_promised(self, given: tuple[np.ndarray, int], spelled: str, seed: int) -> None:
+        labels, clients = given
+        assume(clients * least(spelled) <= len(labels))
+        found = sizes(split(spelled, labels, clients, seed))
+        name, _, argument = spelled.partition(":")
+        if name in ("iid", "dirichlet"):
+            assert found == even(len(labels), clients)
+        if name == "shards":
+            each = int(argument)
+            shard = len(labels) // (clients * each)
+            assert all(each * shard <= size <= each * (shard + 1) for size in found)
+
+    @quick
+    @given(federations(), spellings(), SEEDS)
+    def test_the_same_seed_gives_the_same_split(self, given: tuple[np.ndarray, int], spelled: str, seed: int) -> None:
+        labels, clients = given
+        assume(clients * least(spelled) <= len(labels))
+        assert same(split(spelled, labels, clients, seed), split(spelled, labels, clients, seed))
+
+    @pytest.mark.parametrize("spelled", ["iid", "dirichlet:0.3", "gradma:0.3", "shards:2", "quantity:0.3"])
+    def test_another_seed_gives_another_split(self, spelled: str) -> None:
+        labels = np.repeat(np.arange(5), 20)
+        found = {tuple(np.concatenate(split(spelled, labels, 7, seed))) for seed in range(20)}
+        assert len(found) == 20
+
+    @quick
+    @given(federations(), spellings(), st.integers(1, 9))
+    def test_too_few_samples_are_refused(self, given: tuple[np.ndarray, int], spelled: str, more: int) -> None:
+        labels, _ = given
+        clients = len(labels) // least(spelled) + more
+        with pytest.raises(UserError, match=rf"{clients} clients|clients is {clients}, more than the"):
+            split(spelled, labels, clients, 0)
+
+    @pytest.mark.parametrize("name", ["dirichlet", "gradma", "quantity", "shards"])
+    @pytest.mark.parametrize("argument", ["", "0", "-1", "nan", "inf", "much", "0.3:4"])
+    def test_a_number_that_is_none_is_refused(self, name: str, argument: str) -> None:
+        letter = {"gradma": "OMEGA", "shards": "C"}.get(name, "ALPHA")
+        with pytest.raises(UserError, match=f"{name}:{letter} with {letter} above 0"):
+            split(f"{name}:{argument}", np.zeros(5, int), 2, 0)
+
+    def test_half_a_shard_is_refused(self) -> None:
+        with pytest.raises(UserError, match="shards:C with C above 0, such as shards:2"):
+            split("shards:1.5", np.zeros(5, int), 2, 0)
+
+    @pytest.mark.parametrize(
+        ("spelled", "words"),
+        [
+            ("dirichle:0.3", "did you mean 'dirichlet'"),
+            ("natrual", "did you mean 'natural'"),
+            ("iid:3", "iid, dirichlet:ALPHA"),
+            ("natural:3", "natural, file:PATH"),
+        ],
+    )
+    def test_another_name_is_refused(self, spelled: str, words: str) -> None:
+        with pytest.raises(UserError, match=words):
+            split(spelled, np.zeros(5, int), 2, 0)
+
+
+class TestNumbersAsTargets:
+    """Regression: what needs no classes works, what needs them says so."""
+
+    @pytest.mark.parametrize("shape", [(30,), (30, 2)])
+    @pytest.mark.parametrize("spelled", ["iid", "quantity:1"])
+    def test_splits_without_classes(self, spelled: str, shape: tuple[int, ...]) -> None:
+        shares = split(spelled, np.linspace(-1, 1, int(np.prod(shape))).reshape(shape), 4, 0)
+        assert np.array_equal(np.sort(np.concatenate(shares)), np.arange(30))
+
+    def test_users_and_files_need_no_classes(self, tmp_path: Path) -> None:
+        targets = np.linspace(-1, 1, 4)
+        assert sizes(split("natural", targets, 2, 0, np.array([5, 5, 5, 2]))) == [1, 3]
+        (tmp_path / "rows.json").write_text("[[3], [0, 1]]")
+        assert sizes(split(f"file:{tmp_path / 'rows.json'}", targets, 2, 0)) == [1, 2]
+
+    @pytest.mark.parametrize("shape", [(30,), (30, 2)])
+    @pytest.mark.parametrize("spelled", ["dirichlet:0.3", "gradma:0.1", "shards:2"])
+    def test_splits_by_class_are_refused(self, spelled: str, shape: tuple[int, ...]) -> None:
+        with pytest.raises(UserError, match=rf"'{spelled}', but the targets of this data set are no classes; use iid"):
+            split(spelled, np.zeros(shape), 4, 0)
+
+
+class TestIid:
+    def test_each_client_has_the_mix_of_all(self) -> None:
+        """Mean L1 distance to uniform of 1,000 draws from ten classes: 10 · √(2/π · .1 · .9 / 1000) = 0.0757."""
+        labels = np.repeat(np.arange(10), 5000)
+        mixes = [np.bincount(labels[share], minlength=10) / 1000 for share in split("iid", labels, 50, 0)]
+        assert np.mean([np.abs(mix - 0.1).sum() for mix in mixes]) == pytest.approx(0.0757, rel=0.1)
+
+
+def textbook(alpha: float, seed: int) -> np.ndarray:
+    """Class counts of each client, drawn sample by sample: class c with probability ∝ p[c] · (how many are left)."""
+    draw = np.random.default_rng(seed)
+    left = np.full(10, 500)
+    counts = np.zeros((100, 10), int)
+    for client in range(100):
+        p = draw.dirichlet(np.full(10, alpha))
+        for coin in draw.random(50):
+            odds = np.cumsum(p * left)
+            chosen = int(np.searchsorted(odds, coin * odds[-1], side="right"))
+            counts[client, chosen] += 1
+            left[chosen] -= 1
+    return counts
+
+
+class TestDirichlet:
+    @pytest.mark.parametrize("alpha", ["0.3", "0.6"])
+    def test_it_is_the_split_that_draws_sample_by_sample(self, alpha: str) -> None:
+        """Largest shares of the first 20 clients, the next 20, …: means over 30 splits, within 4 deviations."""
+        labels = np.repeat(np.arange(10), 500)
+
+        def ours(seed: int) -> np.ndarray:
+            shares = split(f"dirichlet:{alpha}", labels, 100, seed)
+            return np.stack([np.bincount(labels[share], minlength=10) for share in shares])
+
+        def largest(counts: np.ndarray) -> np.ndarray:
+            return (counts.max(1) / counts.sum(1)).reshape(5, 20).mean(1)
+
+        found = np.stack([largest(ours(seed)) for seed in range(30)])
+        expected = np.stack([largest(textbook(float(alpha), seed)) for seed in range(30)])
+        deviation = np.sqrt((found.var(0, ddof=1) + expected.var(0, ddof=1)) / 30)
+        assert np.all(np.abs(found.mean(0) - expected.mean(0)) < 4 * deviation)
+
+    def test_a_large_alpha_is_almost_iid_and_a_small_one_almost_one_class(self) -> None:
+        labels = np.repeat(np.arange(4), 1000)
+
+        def largest(alpha: str) -> float:
+            """The largest share of the first client, which finds every class whole; mean over 20 splits."""
+            firsts = [split(f"dirichlet:{alpha}", labels, 10, seed)[0] for seed in range(20)]
+            return float(np.mean([np.bincount(labels[share], minlength=4).max() / len(share) for share in firsts]))
+
+        assert largest("1e6") < 0.3
+        assert largest("1e-3") > 0.98
+
+
+class TestGradma:
+    def test_a_large_omega_is_even_in_every_class(self) -> None:
+        """Each class gives n_c/N to each client, but for two samples that each takes first, and rounding."""
+        labels = np.repeat(np.arange(5), [400, 40, 200, 0, 80])
+        shares = split("gradma:1e9", labels, 20, 0)
+        counts = np.stack([np.bincount(labels[share], minlength=5) for share in shares])
+        assert np.all(np.abs(counts - np.array([20, 2, 10, 0, 4])) <= 2 + 2)
+        assert max(sizes(shares)) - min(sizes(shares)) <= 8
+
+    def test_a_small_omega_gives_each_class_to_one_client(self) -> None:
+        """All but the samples taken first: 100 of 10,000, at random among ten classes."""
+        labels = np.repeat(np.arange(10), 1000)
+        shares = split("gradma:1e-6", labels, 50, 0)
+        held = np.stack([np.bincount(labels[share], minlength=10) for share in shares]).max(0)
+        assert np.all(held > 960)
+        assert sizes(shares).count(2) >= 40
+
+
+class TestShards:
+    def test_a_client_has_as_many_classes_as_shards(self) -> None:
+        labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
+        for each in (1, 2, 5):
+            shares = split(f"shards:{each}", labels, 20, 0)
+            assert sizes(shares) == [50] * 20
+            assert max(len(set(labels[share])) for share in shares) == each
+
+
+class TestQuantity:
+    def test_a_large_alpha_is_even_and_a_small_one_gives_all_to_one(self) -> None:
+        labels = np.zeros(1003, int)
+        assert sorted(Counter(sizes(split("quantity:1e9", labels, 10, 0)))) == [100, 101]
+        assert max(sizes(split("quantity:1e-6", labels, 10, 0))) >= 1003 - 9 - 5
+
+    def test_classes_are_at_random(self) -> None:
+        labels = np.repeat(np.arange(2), 5000)
+        shares = [share for share in split("quantity:1", labels, 5, 0) if len(share) > 500]
+        assert len(shares) > 1
+        for share in shares:
+            assert labels[share].mean() == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(len(share)))
+
+
+USERS = st.one_of(
+    st.lists(st.integers(-3, 12), min_size=1, max_size=60).map(np.array),
+    st.lists(st.sampled_from(["ROMEO", "JULIET", "NURSE", "é"]), min_size=1, max_size=30).map(np.array),
+)
+
+
+class TestNatural:
+    @quick
+    @given(USERS, st.data())
+    def test_each_user_is_a_client_and_the_first_ones_take_part(self, users: np.ndarray, data: st.DataObject) -> None:
+        names = np.unique(users)
+        clients = data.draw(st.integers(1, len(names)))
+        shares = split("natural", np.zeros(len(users), int), clients, 0, users)
+        assert len(shares) == clients
+        for name, share in zip(names[:clients], shares, strict=True):
+            assert np.array_equal(share, np.flatnonzero(users == name))
+        everybody = split("natural", np.zeros(len(users), int), 0, 0, users)
+        assert len(everybody) == len(names)
+        assert same(everybody[:clients], shares)
+
+    @pytest.mark.parametrize(
+        ("users", "words"),
+        [(None, "no users of its own"), (np.array([4, 4, 2]), "the data has 2 users; use --clients 2 or fewer")],
+    )
+    def test_too_few_users_are_refused(self, users: np.ndarray | None, words: str) -> None:
+        with pytest.raises(UserError, match=words):
+            split("natural", np.zeros(3, int), 3, 0, users)
+
+
+@st.composite
+def lists_of_rows(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
+    samples = draw(st.integers(1, 40))
+    order = draw(st.permutations(range(samples)))
+    cuts = draw(st.lists(st.integers(1, samples), min_size=1, max_size=6, unique=True).map(sorted))
+    return samples, [list(order[start:stop]) for start, stop in zip([0, *cuts[:-1]], cuts, strict=True)]
+
+
+class TestFile:
+    @quick
+    @given(lists_of_rows(), st.booleans())
+    def test_lists_are_taken_as_they_are(self, tmp_path: Path, case: tuple[int, list[list[int]]], named: bool) -> None:
+        samples, lists = case
+        content = {f"client {number}": own for number, own in enumerate(lists)} if named else lists
+        (tmp_path / "rows.json").write_text(json.dumps(content))
+        shares = split(f"file:{tmp_path / 'rows.json'}", np.zeros(samples, int), len(lists), 0)
+        assert [share.tolist() for share in shares] == lists
+        assert same(shares, split(f"file:{tmp_path / 'rows.json'}", np.zeros(samples, int), 0, 0)), "0: all there are"
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("[[0], [1, 2]", "cannot be read as JSON"),
+            ("7", "one list of rows for each client"),
+            ('"rows"', "one list of rows for each client"),
+            ("[[0], 1]", "one list of rows for each client"),
+            ("[[0], [1], [2]]", "has 3 clients, but clients is 2; use --clients 3"),
+            ("[]", "has no clients"),
+            ("[[0], []]", "client 1 has no samples"),
+            ("[[0], [5]]", "client 1 has row 5; rows go from 0 to 4"),
+            ("[[0], [-1]]", "client 1 has row -1"),
+            ("[[0], [1.5]]", r"client 1 has row 1\.5"),
+            ('[[0], ["1"]]', "client 1 has row '1'"),
+            ("[[0], [true]]", "client 1 has row True"),
+            ("[[0], [[1]]]", r"client 1 has row \[1\]"),
+            ("[[0], [1180591620717411303424]]", "client 1 has row 118059"),
+            ("[[0, 1], [2, 1]]", "row 1 of client 1 was given before"),
+            ("[[0, 0], [2, 1]]", "row 0 of client 0 was given before"),
+        ],
+    )
+    def test_what_is_no_split_is_refused(self, content: str, words: str, tmp_path: Path) -> None:
+        (tmp_path / "rows.json").write_text(content)
+        with pytest.raises(UserError, match=words) as caught:
+            split(f"file:{tmp_path / 'rows.json'}", np.zeros(5, int), 2, 0)
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"rows\.json' cannot be read"):
+            split(f"file:{tmp_path / 'rows.json'}", np.zeros(5, int), 2, 0)

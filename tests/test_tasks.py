@@ -1,0 +1,164 @@
+"""Regression and next characters run through the same loop, with measures of their own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import headway as hw
+from conftest import SMALL, played
+from headway.cli.main import app
+from headway.data.federation import Windows
+from headway.engine.local import per_sample
+from headway.engine.world import build
+from headway.errors import UserError
+from headway.measure.summary import over_seeds
+from headway.methods.spelling import method
+from headway.report import figures, tables
+from headway.scenario import scenario
+
+SLOPE = np.array([2.0, -1.0, 0.5])
+
+
+def numbers(outputs: int = 1, seed: int = 0) -> dict[str, Any]:
+    """Clients of unequal size whose targets are a linear function of their samples, and a little noise."""
+    draw = np.random.default_rng(seed)
+
+    def samples(count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = draw.normal(size=(count, 3))
+        y = x @ SLOPE + 1 + 0.1 * draw.normal(size=count)
+        return x, y if outputs == 1 else np.stack([y + k for k in range(outputs)], 1)
+
+    return {"clients": [samples(size) for size in (3, 17, 8, 24, 5, 11)], "test": samples(60)}
+
+
+ALONE = SMALL.changed(executor="serial")
+REGRESSION: dict[str, Any] = {"rounds": 30, "rate": 0.1, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_linear_regression_finds_the_line(outputs: int) -> None:
+    """y = ⟨a, x⟩ + 1 + noise of variance 0.01: the loss comes near it, the weights near a."""
+    result = hw.simulate("fedacg", ALONE, model=nn.Linear(3, outputs), **REGRESSION, **numbers(outputs))
+    last = result.records[-1]
+    assert 0.005 < last["loss"] < 0.03
+    assert "accuracy" not in last
+    assert "accuracy_smoothed" not in last
+    assert np.allclose(result.model.weight.detach()[0], SLOPE, atol=0.15)
+
+
+def test_the_measures_are_what_their_names_say() -> None:
+    chosen = build(SMALL, method("fedavg"), model=nn.Linear(3, 1), **numbers())
+    records, end = played(chosen)
+    x, y = (torch.as_tensor(part) for part in numbers()["test"])
+    model = chosen.network.module(end.model.theta, end.model.buffers)
+    residual = (model.double()(x)[:, 0] - y).detach()
+    last = records[-1]
+    assert last["loss"] == pytest.approx(float((residual**2).mean()), rel=1e-5)
+    assert last["rmse"] == pytest.approx(math.sqrt(last["loss"]))
+    assert last["r2"] == pytest.approx(1 - float((residual**2).sum() / ((y - y.mean()) ** 2).sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("settings", [{}, {"loss": "squared"}])
+def test_executors_agree_on_squared_errors(executor: str, settings: dict[str, Any]) -> None:
+    from conftest import unequal_clients
+
+    data = unequal_clients() if settings else numbers()
+    chosen = build(
+        SMALL.changed(**settings), method("fedacg"), model=nn.Linear(*((6, 3) if settings else (3, 1))), **data
+    )
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, executor)
+    assert float((end.model.theta - other.model.theta).norm()) < 1e-10
+
+
+def test_tables_and_pictures_of_regression_show_the_loss(tmp_path: Path) -> None:
+    runs = {
+        name: [
+            hw.simulate(name, ALONE, model=nn.Linear(3, 1), out=tmp_path / name / str(seed), seed=seed, **numbers())
+            for seed in range(2)
+        ]
+        for name in ("fedavg", "fedacg")
+    }
+    study = hw.Study(runs, None)
+    assert study.target is None
+    rows = [over_seeds(name, [one.summary for one in seeds]) for name, seeds in runs.items()]
+    heads, body = tables.cells(rows)
+    assert heads == ["method", "loss", "RMSE", "R²", "MB a round", "seconds"]
+    assert all("–" not in cell for line in body for cell in line)
+    text = tables.markdown(rows, SMALL)
+    assert "accuracy" not in text
+    least = min(range(2), key=lambda number: rows[number]["loss"])
+    assert f"**{body[least][1]}**" in text
+    assert figures.compare_picture(study, tmp_path / "compare.png").stat().st_size > 10_000
+
+
+def test_a_target_of_regression_is_refused() -> None:
+    with pytest.raises(UserError, match="target is an accuracy, but the targets of this data are numbers"):
+        hw.simulate("fedavg", SMALL, target=0.5, model=nn.Linear(3, 1), **numbers())
+
+
+def test_a_model_with_other_outputs_is_refused() -> None:
+    """Two outputs and one number would be broadcast without a word."""
+    with pytest.raises(UserError, match=r"shape \(2, 2\), but a target is 1 number$"):
+        hw.simulate("fedavg", SMALL, model=nn.Linear(3, 2), **numbers())
+
+
+def test_numbers_from_a_file_run_on_the_command_line(tmp_path: Path) -> None:
+    """By name, with the linear model, two outputs: compare writes tables without accuracies."""
+    pairs = numbers(2)
+    x, y = (np.concatenate(parts) for parts in zip(*pairs["clients"], strict=True))
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=pairs["test"][0], y_test=pairs["test"][1])
+    arguments = ["compare", "fedavg", "fedacg", "--scenario", f"npz:{tmp_path}/mine.npz/iid/6x3", "--model", "linear"]
+    arguments += ["--rounds", "3", "--executor", "serial", "--device", "cpu", "--out", str(tmp_path / "out"), "--quiet"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "RMSE" in done.output
+    assert "accuracy" not in done.output
+
+
+# classes by squared error: FedNAG's linear regression
+
+
+def test_squared_error_of_classes_is_to_one_hot() -> None:
+    logits, y = torch.tensor([[0.5, 0.25, 0.0], [1.0, 1.0, 1.0]]), torch.tensor([0, 2])
+    assert per_sample(logits, y, squared=True).tolist() == pytest.approx([(0.25 + 0.0625) / 3, 2 / 3])
+    assert torch.equal(per_sample(logits, y), nn.functional.cross_entropy(logits, y, reduction="none"))
+
+
+def test_linear_regression_of_classes_has_a_loss_and_an_accuracy() -> None:
+    """As in FedNAG's Figure 4(a): four workers, four steps, all of them in each round."""
+    made = scenario("fashion/iid/4x100%", model="linear", loss="squared", steps=4, rate=0.01, rounds=25, batch_size=64)
+    result = hw.simulate("fednag:gamma=0.9", made.changed(weight_decay=0.0, clip=0.0, device="cpu", executor="serial"))
+    assert result.records[-1]["accuracy"] > 0.6
+    assert result.records[-1]["loss"] < result.records[0]["loss"] < 1
+    assert "rmse" not in result.records[-1]
+
+
+# next characters
+
+
+def test_next_characters_are_classes() -> None:
+    """A text of one repeated word is predicted; the accuracy is the share of characters that are right."""
+    from headway.models.leaf import _Last
+    from headway.models.networks import Staged
+    from headway.random import built
+
+    tokens = torch.tensor([1, 2, 3, 4, 5] * 40, dtype=torch.uint8)
+    windows = Windows(tokens, torch.arange(150), 8)
+    rows = [torch.arange(start, 150, 3) for start in range(3)]
+    clients = [(windows[own], tokens[own + 8].long()) for own in rows]
+    model = built(
+        lambda: Staged(nn.Embedding(6, 4), _Last(nn.LSTM(4, 8, batch_first=True)), nn.Linear(8, 6)), 0, "test"
+    )
+    result = hw.simulate(
+        "fedacg", ALONE, model=model, clients=clients, test=clients[0], participation=1.0, rounds=8, rate=2.0
+    )
+    assert result.records[-1]["accuracy"] == 1.0
