@@ -74,10 +74,11 @@ def uniform(words: Tensor, shape: tuple[int, ...]) -> Tensor:
     return ((hashed >> 8).to(torch.float32) * 2.0**-24).reshape(shape)
 
 
-def stream(seed: int, purpose: str) -> torch.Generator:
-    """torch's generator on the host for one purpose: for programs that draw by themselves, as one does by hand."""
+def permutations(seed: int, purpose: str) -> Callable[[int], Tensor]:
+    """Orders of n things, one after another, from torch's generator: as a loop that is written by hand draws them."""
     words = key(seed, purpose)
-    return torch.Generator().manual_seed(words[0] << 31 ^ words[1])
+    draw = torch.Generator().manual_seed(words[0] << 31 ^ words[1])
+    return lambda count: torch.randperm(count, generator=draw)
 
 
 def built(build: Callable[[], Built], seed: int, purpose: str) -> Built:

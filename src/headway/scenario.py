@@ -30,6 +30,16 @@ def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
 
 
 DEFAULT_PARTICIPATION = 0.1
+EXECUTORS = (
+    "auto",
+    "serial",
+    "batched",
+    "batched:compiled",
+    "pool",
+    "graphed",
+    *(f"graphed:{layout}{how}" for layout in ("streams", "stacked") for how in ("", ":compiled")),
+)
+"""`auto` and `graphed` choose among those whose names begin like theirs."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +114,7 @@ class Scenario:
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
-    executor: str = _setting(
-        "execution", "auto", "how clients are executed", among=("auto", "serial", "batched", "pool")
-    )
+    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
     precision: str = _setting(
         "execution", "fp32", "arithmetic of local training", among=("fp32", "fp64", "tf32", "bf16")
     )

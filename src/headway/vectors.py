@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from headway.errors import UserError
@@ -68,12 +69,13 @@ class Vector:
         products = [(leaf * other.leaves[name]).sum() for name, leaf in self.leaves.items()]
         return torch.stack(products).sum()
 
-    def norm(self) -> Tensor:
-        """‖self‖₂ over all leaves."""
-        if _plain():
-            lengths = torch._foreach_norm(list(self.leaves.values()))
-            return torch.linalg.vector_norm(torch.stack(list(lengths)))  # type: ignore[no-any-return]
-        return self.dot(self).sqrt()
+    def norm(self, dtype: torch.dtype | None = None) -> Tensor:
+        """‖self‖₂ over all leaves; `dtype` is the type it is computed in, where that is not their own."""
+        if not _plain():
+            wide = self if dtype is None else self.to(dtype)
+            return wide.dot(wide).sqrt()
+        leaves = list(self.leaves.values())
+        return _norm_op(leaves) if get_proxy_mode() is not None and dtype is None else _norm(leaves, dtype)
 
     def zeros(self) -> Vector:
         return self.map(torch.zeros_like)
@@ -105,6 +107,22 @@ class Vector:
 def _plain() -> bool:
     """Outside `torch.func`'s transformations, which know no operation over many tensors."""
     return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _norm(leaves: list[Tensor], dtype: torch.dtype | None) -> Tensor:
+    lengths = torch._foreach_norm(leaves, 2, dtype)
+    return torch.linalg.vector_norm(torch.stack(list(lengths)))  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("headway::norm", mutates_args=())
+def _norm_op(leaves: list[Tensor]) -> Tensor:
+    """The norm as one operation of a traced program: a compiler would take the list of lengths apart."""
+    return _norm(leaves, None)
+
+
+@_norm_op.register_fake
+def _(leaves: list[Tensor]) -> Tensor:
+    return leaves[0].new_empty(())
 
 
 def _flatten(vector: Vector) -> tuple[list[Tensor], tuple[str, ...]]:
@@ -166,7 +184,11 @@ def laid_out(tree: Any, like: Any) -> Any:
 
     The order of a sum depends on the layout, so what is kept always has the layout it began with, also after a resume.
     """
-    return tree_map(lambda leaf, form: torch.empty_like(form, device=leaf.device).copy_(leaf), tree, like)
+    leaves = [leaf.detach() for leaf in leaves_of(tree)]
+    room = [torch.empty_like(form, device=leaf.device) for leaf, form in zip(leaves, leaves_of(like), strict=True)]
+    if room:
+        torch._foreach_copy_(room, leaves)
+    return refill(tree, room)
 
 
 def _form(leaf: Tensor) -> str:

@@ -115,14 +115,14 @@ def normaliser(
 
 def drawn(world: World) -> Orders:
     """A cohort and its batches by `torch.randperm` on the host, sent to the device in one piece."""
-    scenario, draw = world.scenario, random.stream(world.scenario.seed, "bench/loop")
+    scenario, order = world.scenario, random.permutations(world.scenario.seed, "bench/loop")
     clients = [torch.as_tensor(np.asarray(rows)) for rows in world.federation.clients]
 
     def orders(number: int) -> Iterable[tuple[int, Sequence[Tensor]]]:
-        chosen = torch.randperm(len(clients), generator=draw)[: scenario.cohort].tolist()
+        chosen = order(len(clients))[: scenario.cohort].tolist()
         sizes = [len(clients[client]) for client in chosen]
         read = [
-            clients[client][torch.randperm(size, generator=draw)]
+            clients[client][order(size)]
             for client, size in zip(chosen, sizes, strict=True)
             for _ in range(scenario.epochs)
         ]

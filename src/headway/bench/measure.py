@@ -5,7 +5,6 @@ No engine evaluates: a round is broadcast, local training and aggregation.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.world import World
 from headway.errors import ClientError, UserError, nearest
-from headway.scenario import Scenario
+from headway.scenario import EXECUTORS
 
 WARM_UP = 2
 LOOP = PlainLoop.name
@@ -46,8 +45,7 @@ class Engine(Protocol):
 
 def executors() -> tuple[str, ...]:
     """Every way a scenario may ask for its clients to be executed; `auto` is last."""
-    setting = next(setting for setting in dataclasses.fields(Scenario) if setting.name == "executor")
-    return tuple(sorted(setting.metadata["among"], key=lambda name: bool(name == "auto")))
+    return tuple(sorted(EXECUTORS, key=lambda name: bool(name == "auto")))
 
 
 def engines() -> tuple[str, ...]:
@@ -56,7 +54,8 @@ def engines() -> tuple[str, ...]:
 
 def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
     """The engines asked for, the plain loop always among them and first; or which there are."""
-    asked = engines() if names is None else tuple(dict.fromkeys(names))
+    usual = [name for name in engines() if ":" not in name or name == "batched:compiled"]
+    asked = usual if names is None else tuple(dict.fromkeys(names))
     for name in asked:
         if name not in engines():
             raise UserError(f"there is no engine '{name}'{nearest(name, engines())} (known: {', '.join(engines())})")
@@ -69,7 +68,7 @@ class HeadwayEngine:
     def __init__(self, world: World, asked: str) -> None:
         reasons: list[str] = []
         self.executor = choose(world, asked, reasons.append)
-        if asked not in ("auto", self.executor.name):
+        if asked != "auto" and not self.executor.name.startswith(asked):
             self.executor.close()
             raise CannotExecute("; ".join(reasons))
         self.name, self.precision = asked, world.scenario.precision

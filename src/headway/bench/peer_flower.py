@@ -16,7 +16,7 @@ from headway.bench.loop import LocalSGD, Variant
 from headway.bench.workloads import ENDLESS, WORKLOADS
 from headway.data.federation import Federation
 from headway.engine.pool import cores
-from headway.random import stream
+from headway.random import permutations
 
 if TYPE_CHECKING:
     from headway.bench.peers import Gate, Order
@@ -38,8 +38,8 @@ def _trained(message: Any, client: int, order: Order) -> Any:
     workload = WORKLOADS[order.workload]
     local.module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     rows = torch.from_numpy(np.asarray(federation.clients[client]))
-    draw = stream(int(message.content["config"]["server-round"]), f"bench/flower/{client}")
-    orders = [rows[torch.randperm(len(rows), generator=draw)] for _ in range(workload.epochs)]
+    order_of = permutations(int(message.content["config"]["server-round"]), f"bench/flower/{client}")
+    orders = [rows[order_of(len(rows))] for _ in range(workload.epochs)]
     with order.variant.arithmetic(), torch.enable_grad():
         local.train(torch.split(torch.cat(orders).to(order.device), workload.batch))
     content = {

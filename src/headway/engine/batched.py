@@ -15,6 +15,7 @@ from torch.func import vmap
 from headway.engine import local
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work
 from headway.engine.local import Rules, Task, placed
+from headway.engine.traced import traced
 from headway.errors import ClientError
 from headway.vectors import stack, tree_map
 
@@ -43,25 +44,31 @@ def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return grown
 
 
-def stacked(tasks: Sequence[Task]) -> Task:
+def stacked(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Task:
     """Tasks as one, padded, with a leading axis of clients."""
-    return tree_map(lambda *arrays: np.stack(arrays), *padded(tasks))  # type: ignore[no-any-return]
+    return tree_map(lambda *arrays: np.stack(arrays), *padded(tasks, least))  # type: ignore[no-any-return]
 
 
 class Batched:
-    name = "batched"
+    """With `compiled`, the step of a stack is one compiled program, made for the first number of clients in a stack."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, compiled: bool = False) -> None:
+        self.name = "batched:compiled" if compiled else "batched"
         self.rules = dataclasses.replace(rules, functional=True, masked=True)
+        self.compiled = compiled
+        self._program: tuple[int, Any] | None = None
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        for start in range(0, len(assignment.works), STACKED_AT_MOST):
-            works = assignment.works[start : start + STACKED_AT_MOST]
-            yield tuple(range(start, start + len(works))), self._group(assignment, works)
+        """Clients of like length train together, so that few wait for others."""
+        order = sorted(range(len(assignment.works)), key=lambda at: assignment.works[at].steps)
+        for start in range(0, len(order), STACKED_AT_MOST):
+            positions = tuple(order[start : start + STACKED_AT_MOST])
+            yield positions, self._group(assignment, [assignment.works[at] for at in positions])
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         rules, received = self.rules, assignment.received
-        task = placed(stacked([work.task for work in works]), rules.pool.y.device)
+        least = assignment.shapes if self.compiled else {}
+        task = placed(stacked([work.task for work in works], least), rules.pool.y.device)
         kept = stack([work.kept for work in works])
         own = "buffers" in kept
         buffers = kept["buffers"] if own else assignment.buffers
@@ -71,17 +78,15 @@ class Batched:
         def begin(buffers: Any, slots: Any, task: Task) -> Any:
             return local.begin(rules, received, buffers, slots, task)
 
-        def advance(carry: Any, task: Task, index: Tensor) -> Any:
-            return local.advance(rules, carry, received, task, index, round)
-
         def finish(carry: Any, slots: Any, task: Task) -> Any:
             return local.finish(rules, carry, received, slots, task)
 
         step: int | None = None
         try:
             carry = vmap(begin, in_dims=(0 if own else None, 0, 0))(buffers, kept["slots"], task)
+            advance = self._advance(len(works), (carry, received, task, torch.tensor(0, device=device), round))
             for step in range(max(work.steps for work in works)):
-                carry = vmap(advance, in_dims=(0, 0, None))(carry, task, torch.tensor(step, device=device))
+                carry = advance(carry, received, task, torch.tensor(step, device=device), round)
             step = None
             return vmap(finish)(carry, kept["slots"], task)  # type: ignore[no-any-return]
         except RuntimeError as fault:
@@ -90,5 +95,25 @@ class Batched:
             clients = [work.client for work in works]
             raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=step) from fault
 
+    def _advance(self, count: int, arguments: tuple[Any, ...]) -> Any:
+        """The step of a stack of `count` clients."""
+
+        def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
+            return local.advance(self.rules, carry, received, task, index, round)
+
+        together = vmap(advance, in_dims=(0, None, 0, None, None))
+        if self.compiled and self._program is None:
+            self._program = count, _first(traced(together, arguments, {}), arguments)
+        return self._program[1] if self._program and self._program[0] == count else together
+
     def close(self) -> None:
-        pass
+        self._program = None
+
+
+def _first(program: Any, arguments: tuple[Any, ...]) -> Any:
+    """The program after its first call, which compiles it."""
+    try:
+        program(*arguments)
+    except Exception as fault:  # a missing compiler, or one that fails: whatever it raises
+        raise CannotExecute(f"it cannot be compiled: {str(fault).strip().splitlines()[0]}") from fault
+    return program

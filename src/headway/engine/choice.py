@@ -1,27 +1,38 @@
 """Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once.
 
-In deterministic mode it is the first that can take the model and the method.
+Compiling takes up to a minute, so it is tried where the rest of the run would take longer than that. In deterministic
+mode no stopwatch decides: it is the first that can take the model and the method, uncompiled.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headway.engine import round as rounds
 from headway.engine.batched import Batched
 from headway.engine.executor import Assignment, CannotExecute, Executor
+from headway.engine.graphed import Graphed
 from headway.engine.pool import Pool
 from headway.engine.serial import Serial
 from headway.engine.world import World
 
 TRIAL_STEPS = 3
+TRIALS = 3
+PAYS = 120.0
+"""Seconds that the run would take uncompiled, from which on compiling is tried."""
+Tell = Callable[[str], None]
 
 
-def _made(name: str, world: World) -> Executor:
-    if name == "batched":
-        return Batched(world.rules)
-    if name == "pool":
+def made(name: str, world: World) -> Executor:
+    """An executor by its full name, such as `batched` or `graphed:streams:compiled`."""
+    kind, *how = name.split(":")
+    compiled = "compiled" in how
+    if kind == "graphed":
+        return Graphed(world.rules, layout="stacked" if "stacked" in how else "streams", compiled=compiled)
+    if kind == "batched":
+        return Batched(world.rules, compiled=compiled)
+    if kind == "pool":
         return Pool(world.rules, deterministic=world.scenario.deterministic)
     return Serial(world.rules)
 
@@ -42,9 +53,9 @@ def _trial(world: World) -> Assignment:
 
 
 def _seconds(executor: Executor, assignment: Assignment) -> float:
-    """The faster of two trials: the first pays for warming up."""
+    """The fastest of several trials: the first pays for warming up."""
     taken = []
-    for _ in range(2):
+    for _ in range(TRIALS):
         start = time.perf_counter()
         for _, trained in executor.run(assignment):
             float(trained["loss"].sum())
@@ -52,30 +63,59 @@ def _seconds(executor: Executor, assignment: Assignment) -> float:
     return min(taken)
 
 
-def choose(world: World, asked: str, tell: Callable[[str], None]) -> Executor:
-    """An executor that takes this model and method; `tell` hears why another could not."""
-    with world.arithmetic():
-        assignment = _trial(world)
-        names = [name for name in ("batched", "pool", "serial") if asked in ("auto", name)]
-        fastest: tuple[float, Executor] | None = None
+def _candidates(world: World, asked: str) -> list[str]:
+    """Names to try uncompiled, the most promising first."""
+    if asked == "graphed" or (asked == "auto" and world.device.type == "cuda"):
+        small = len(world.network.parameters) < 1_000_000
+        layouts = ["graphed:stacked", "graphed:streams"]
+        return layouts if small else layouts[::-1]
+    return ["batched", "pool", "serial"] if asked == "auto" else [asked]
+
+
+class _Contest:
+    """The fastest executor so far; all others are closed."""
+
+    def __init__(self, world: World, asked: str, tell: Tell) -> None:
+        self.world, self.asked, self.tell = world, asked, tell
+        self.assignment = _trial(world)
+        self.best: Executor | None = None
+        self.name, self.seconds = "", float("inf")
+
+    def enter(self, names: Sequence[str]) -> None:
         for name in names:
-            if asked == "auto" and name == "pool" and world.device.type != "cpu":
-                continue
-            if asked == "serial":
-                return _made(name, world)
             try:
-                executor = _made(name, world)
-                seconds = _seconds(executor, assignment)
-                if world.scenario.deterministic:  # a stopwatch must not decide which bits come out
-                    return executor
+                executor = made(name, self.world)
+                seconds = _seconds(executor, self.assignment)
             except CannotExecute as reason:
-                instead = "" if asked == "auto" else "; clients are trained one by one instead"
-                tell(f"the {name} executor cannot take this model or method ({reason}){instead}")
+                instead = "" if self.asked == "auto" or self.best else "; clients are trained one by one instead"
+                self.tell(f"the {name} executor cannot take this model or method ({reason}){instead}")
                 continue
-            if fastest is None or seconds < fastest[0]:
-                if fastest is not None:
-                    fastest[1].close()
-                fastest = seconds, executor
-            else:
+            if seconds >= self.seconds:
                 executor.close()
-        return Serial(world.rules) if fastest is None else fastest[1]
+                continue
+            if self.best is not None:
+                self.best.close()
+            self.best, self.name, self.seconds = executor, name, seconds
+            if self.world.scenario.deterministic:  # a stopwatch must not decide which bits come out
+                return
+
+    @property
+    def projected(self) -> float:
+        """Seconds that all rounds would take."""
+        steps = max((work.steps for work in self.assignment.works), default=1)
+        longest: int = self.world.shapes["rows"][0]
+        return self.world.scenario.rounds * self.seconds * longest / steps
+
+
+def choose(world: World, asked: str, tell: Tell) -> Executor:
+    """An executor that takes this model and method; `tell` hears why another could not."""
+    if asked == "serial":
+        return Serial(world.rules)
+    with world.arithmetic():
+        contest = _Contest(world, asked, tell)
+        contest.enter(_candidates(world, asked))
+        compilable = contest.name in ("batched", "graphed:streams", "graphed:stacked")
+        free = asked in ("auto", "graphed") and not world.scenario.deterministic
+        if free and compilable and contest.projected > PAYS:
+            contest.enter([f"{contest.name}:compiled"])
+        return contest.best or Serial(world.rules)

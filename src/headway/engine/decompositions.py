@@ -93,26 +93,32 @@ def _odd(x: Tensor, weight: Tensor, dilation: list[int], transposed: bool, group
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: list[int], padding: list[int], groups: int) -> Tensor:
-    """Images (batch, groups·c, height, width) as columns, shape (groups, c·kh·kw, batch·places)."""
+    """Images (batch, groups·c, height, width) as columns, shape (groups·batch, c·kh·kw, places)."""
     batch = x.shape[0]
     around = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
     views = around.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
     split = views.reshape(batch, groups, -1, *views.shape[2:])
-    return split.permute(1, 2, 5, 6, 0, 3, 4).reshape(groups, split.shape[2] * kernel[0] * kernel[1], -1)
+    return split.permute(1, 0, 2, 5, 6, 3, 4).reshape(groups * batch, split.shape[2] * kernel[0] * kernel[1], -1)
+
+
+def _each(rows: Tensor, batch: int) -> Tensor:
+    """(groups, m, n) → (groups·batch, m, n): the same matrix for each sample of a group."""
+    groups, m, n = rows.shape
+    return rows.unsqueeze(1).expand(groups, batch, m, n).reshape(groups * batch, m, n)
 
 
 def _places(x: Tensor, groups: int) -> Tensor:
-    """(batch, groups·c, height, width) → (groups, c, batch·height·width)."""
+    """(batch, groups·c, height, width) → (groups·batch, c, height·width)."""
     batch, channels, height, width = x.shape
-    split = x.reshape(batch, groups, channels // groups, height, width)
-    return split.permute(1, 2, 0, 3, 4).reshape(groups, channels // groups, -1)
+    split = x.reshape(batch, groups, channels // groups, height * width)
+    return split.transpose(0, 1).reshape(groups * batch, channels // groups, -1)
 
 
 def _images(columns: Tensor, batch: int, height: int, width: int) -> Tensor:
     """The inverse of `_places`."""
-    groups, channels, _ = columns.shape
-    split = columns.reshape(groups, channels, batch, height, width)
-    return split.permute(2, 0, 1, 3, 4).reshape(batch, groups * channels, height, width)
+    channels = columns.shape[1]
+    split = columns.reshape(-1, batch, channels, height, width).transpose(0, 1)
+    return split.reshape(batch, -1, height, width)
 
 
 def _sides(x: Tensor, kernel: tuple[int, int], stride: list[int], padding: list[int]) -> tuple[int, int]:
@@ -135,7 +141,7 @@ def _convolution(
         return NotImplemented
     kernel = (weight.shape[2], weight.shape[3])
     rows = weight.reshape(groups, weight.shape[0] // groups, -1)
-    columns = torch.bmm(rows, _patches(x, kernel, stride, padding, groups))
+    columns = torch.bmm(_each(rows, x.shape[0]), _patches(x, kernel, stride, padding, groups))
     y = _images(columns, x.shape[0], *_sides(x, kernel, stride, padding))
     return y if bias is None else y + bias.reshape(1, -1, 1, 1)
 
@@ -162,13 +168,13 @@ def _convolution_backward(
     if wanted[0]:
         turned = weight.reshape(groups, -1, *weight.shape[1:]).flip(3, 4).transpose(1, 2)
         around = [side - 1 - pad for pad, side in zip(padding, kernel, strict=True)]
-        columns = torch.bmm(
-            turned.reshape(groups, weight.shape[1], -1), _patches(slope, kernel, [1, 1], around, groups)
-        )
+        rows = turned.reshape(groups, weight.shape[1], -1)
+        columns = torch.bmm(_each(rows, x.shape[0]), _patches(slope, kernel, [1, 1], around, groups))
         back = _images(columns, x.shape[0], x.shape[2], x.shape[3])
     steep = None
     if wanted[1]:
-        steep = torch.bmm(places, _patches(x, kernel, stride, padding, groups).transpose(1, 2)).reshape(weight.shape)
+        products = torch.bmm(places, _patches(x, kernel, stride, padding, groups).transpose(1, 2))
+        steep = products.reshape(groups, x.shape[0], *products.shape[1:]).sum(1).reshape(weight.shape)
     return back, steep, slope.sum((0, 2, 3)) if wanted[2] else None
 
 

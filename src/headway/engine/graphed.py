@@ -18,13 +18,12 @@ from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.batched import padded
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
 from headway.engine.traced import traced
 from headway.errors import ClientError
-from headway.vectors import Vector, copied, leaves_of, refill, row, stack, tree_map
+from headway.vectors import Vector, copied, leaves_of, row, stack, tree_map
 
 OPTIONS: Mapping[str, Any] = {}
 """Of torch's compiler."""
@@ -36,6 +35,12 @@ WARMING = 2
 """Calls before a capture: compilation, choice of algorithms, workspaces."""
 
 
+def _aligned(one: Tensor) -> int:
+    """The elements from one such tensor to the next, so that each begins where the compiler wants it to."""
+    per = ALIGNMENT // one.element_size()
+    return max(-(-one.numel() // per), 1) * per
+
+
 def _room(tree: Any, count: int | None = None) -> Any:
     """Memory like a tree's, or for `count` such trees; every leaf keeps its layout."""
 
@@ -43,7 +48,7 @@ def _room(tree: Any, count: int | None = None) -> Any:
         one = torch.empty_like(leaf)
         if count is None:
             return one
-        return one.new_empty_strided((count, *one.shape), (one.numel(), *one.stride()))
+        return one.new_empty_strided((count, *one.shape), (_aligned(one), *one.stride()))
 
     return tree_map(like, tree)
 
@@ -84,20 +89,35 @@ class _Functions:
             self._advance = vmap(advance, in_dims=(0, None, 0, None, None))
             self._finish = vmap(finish, in_dims=(0, None, 0, 0))
 
-    def begin(self, place: Place) -> Any:
+    def begun(self, place: Place) -> Any:
         return self._begin(place["received"], place["buffers"], place["kept"], place["task"])
 
+    def finished(self, place: Place) -> Any:
+        return self._finish(place["carry"], place["received"], place["kept"], place["task"])
+
+    def begin(self, place: Place) -> None:
+        _write(place["carry"], self.begun(place))
+        place["index"].zero_()
+
     def advance(self, place: Place) -> None:
-        """One step; the carry is written where it was read."""
         carry = place["carry"]
-        after = self._advance(carry, place["received"], place["task"], place["index"], place["round"])
-        for old, new in zip(leaves_of(carry), leaves_of(after), strict=True):
-            if new is not old:
-                old.copy_(new)
+        _write(carry, self._advance(carry, place["received"], place["task"], place["index"], place["round"]))
         place["index"].add_(1)
 
-    def finish(self, place: Place) -> Any:
-        return self._finish(place["carry"], place["received"], place["kept"], place["task"])
+    def finish(self, place: Place, result: Any) -> None:
+        _write(result, self.finished(place))
+
+
+def _write(held: Any, fresh: Any) -> None:
+    """One tree into the memory of another, in a traced program; what is read of it is read before it is written."""
+    old, new = leaves_of(held), leaves_of(fresh)
+    own = {id(leaf) for leaf in old}
+    for into, leaf in zip(old, [leaf.clone() if id(leaf) in own else leaf for leaf in new], strict=True):
+        into.copy_(leaf)
+
+
+def _summarise(trained: Any, weights: Tensor, result: Any) -> None:
+    _write(result, local.summary(trained, weights))
 
 
 def _stream() -> torch.cuda.Stream:
@@ -119,16 +139,11 @@ def _captured(function: Callable[[], Any], stream: torch.cuda.Stream) -> torch.c
 class _Seat:
     """A place with its stream and the graphs that work on it."""
 
-    def __init__(self, functions: _Functions, place: Place, step: Callable[[Place], Any], result: Any) -> None:
+    def __init__(self, programs: Sequence[Any], place: Place, result: Any) -> None:
         self.place, self.stream = place, _stream()
-
-        def begin() -> None:
-            _fill(place["carry"], functions.begin(place))
-            place["index"].zero_()
-
-        self._begin = _captured(begin, self.stream)
-        self._advance = _captured(lambda: step(place), self.stream)
-        self._finish = _captured(lambda: _fill(result, functions.finish(place)), self.stream)
+        begin, advance, finish = programs
+        calls = (lambda: begin(place), lambda: advance(place), lambda: finish(place, result))
+        self._begin, self._advance, self._finish = (_captured(call, self.stream) for call in calls)
 
     def load(self, kept: Any) -> None:
         _fill(self.place["kept"], kept["slots"])
@@ -145,26 +160,52 @@ class _Seat:
 
 
 class _Packed:
-    """Arrays that travel to the device in one copy, from memory that the device can read by itself."""
+    """Every seat's task, the weights and the round, which travel to the device in one copy.
 
-    def __init__(self, arrays: Any, device: torch.device) -> None:
-        flat: list[Any] = list(leaves_of(arrays))
-        ends = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in flat])
-        self._host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=True)
-        self._device = torch.empty_like(self._host, device=device)
-        here, there = [], []
-        for array, end in zip(flat, ends, strict=True):
-            start = int(end) - -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-            part = slice(start, start + array.nbytes)
-            kind = torch.from_numpy(array.reshape(-1)[:0]).dtype
-            here.append(self._host[part].numpy().view(array.dtype).reshape(array.shape))
-            there.append(self._device[part].view(kind).reshape(array.shape))
-        self._views = here
-        self.tensors = refill(arrays, there)
+    It is made on the host in memory that the device can read by itself.
+    """
 
-    def load(self, arrays: Any) -> None:
-        for view, array in zip(self._views, leaves_of(arrays), strict=True):
-            view[...] = array
+    def __init__(self, example: Task, shapes: Mapping[str, tuple[int, ...]], seats: int, device: torch.device) -> None:
+        names = [field.name for field in dataclasses.fields(Task)]
+        ones = {
+            name: torch.from_numpy(
+                np.zeros(shapes.get(name, getattr(example, name).shape), getattr(example, name).dtype)
+            )
+            for name in names
+        }
+        ones["weights"] = torch.zeros((), dtype=torch.float64)
+        sizes = {name: seats * _aligned(one) * one.element_size() for name, one in ones.items()}
+        self._host = torch.zeros(sum(sizes.values()), dtype=torch.uint8).pin_memory()
+        self._device = self._host.to(device)
+        self.round = torch.zeros((), dtype=torch.int64, device=device)
+        self._arrays: dict[str, np.ndarray] = {}
+        tensors: dict[str, Tensor] = {}
+        start = 0
+        for name, one in ones.items():
+            form = (seats, *one.shape), (_aligned(one), *one.stride())
+            here, there = (part[start : start + sizes[name]].view(one.dtype) for part in (self._host, self._device))
+            self._arrays[name], tensors[name] = (
+                here.as_strided(*form, here.storage_offset()).numpy(),
+                there.as_strided(*form, there.storage_offset()),
+            )
+            start += sizes[name]
+        self.weights = tensors["weights"]
+        self.tasks = Task(**{name: tensors[name] for name in names})
+
+    def load(self, round: int, works: Sequence[Work]) -> None:
+        """Seats without a client repeat the first one, at weight 0."""
+        arrays, seats = self._arrays, len(self._arrays["weights"])
+        self.round.fill_(round)
+        arrays["weights"][: len(works)] = [work.weight for work in works]
+        arrays["weights"][len(works) :] = 0
+        for seat in range(seats):
+            task = works[seat if seat < len(works) else 0].task
+            for field, array in vars(task).items():
+                view = arrays[field][seat, ...]
+                if view.shape != array.shape:
+                    view[...] = 0
+                    view = view[tuple(slice(0, length) for length in array.shape)]
+                view[...] = array
         self._device.copy_(self._host, non_blocking=True)
 
 
@@ -175,38 +216,25 @@ class _Hall:
         self.stacked = layout == "stacked"
         self.device = rules.pool.y.device
         self.size = min(AT_ONCE[layout], len(assignment.works))
-        self.shapes = assignment.shapes
         self.received, self.buffers = _kept_in(dict(assignment.received)), _kept_in(assignment.buffers)
         works = assignment.works[: self.size]
-        packed = self._arrays(assignment.round, works)
-        self.packed = _Packed(packed, self.device)
-        self.packed.load(packed)
+        self.packed = _Packed(works[0].task, assignment.shapes, self.size, self.device)
+        self.packed.load(assignment.round, works)
         functions = _Functions(rules, layout, "buffers" in works[0].kept)
         places = [self._place(functions, number, kept) for number, kept in enumerate(self._kept(works))]
-        step = traced(functions.advance, (places[0],), options)
-        first = functions.finish(places[0])
-        self.result = _room(first, None if self.stacked else self.size)
+        self.result = _room(functions.finished(places[0]), None if self.stacked else self.size)
         results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
-        self.seats = [_Seat(functions, place, step, into) for place, into in zip(places, results, strict=True)]
-        self.summary: Any = None
-
-        def summarise() -> None:
-            fresh = local.summary(self.result, self.packed.tensors["weights"])
-            self.summary = self.summary or _room(fresh)
-            _fill(self.summary, fresh)
-
+        programs = (
+            traced(functions.begin, (places[0],), options),
+            traced(functions.advance, (places[0],), options),
+            traced(functions.finish, (places[0], results[0]), options),
+        )
+        self.seats = [_Seat(programs, place, into) for place, into in zip(places, results, strict=True)]
+        given = (self.result, self.packed.weights)
+        self.summary = _room(local.summary(*given))
+        summarise = traced(_summarise, (*given, self.summary), options)
         self.stream = _stream()
-        self.summarise = _captured(summarise, self.stream)
-
-    def _arrays(self, round: int, works: Sequence[Work]) -> dict[str, Any]:
-        """What goes to the device each round. Seats without a client repeat the first one, at weight 0."""
-        tasks = padded([work.task for work in works], self.shapes)
-        missing = self.size - len(works)
-        return {
-            "task": tree_map(lambda *arrays: np.stack(arrays), *tasks, *[tasks[0]] * missing),
-            "weights": np.array([work.weight for work in works] + [0.0] * missing),
-            "round": np.asarray(round),
-        }
+        self._summarise = _captured(lambda: summarise(*given, self.summary), self.stream)
 
     def _kept(self, works: Sequence[Work]) -> list[Any]:
         """What is kept, for each seat."""
@@ -214,21 +242,20 @@ class _Hall:
         return [stack(kept + [kept[0]] * (self.size - len(kept)))] if self.stacked else kept
 
     def _place(self, functions: _Functions, number: int, kept: Any) -> Place:
-        task = self.packed.tensors["task"]
         place = {
             "received": self.received,
             "buffers": _kept_in(kept["buffers"]) if "buffers" in kept else self.buffers,
             "kept": _kept_in(kept["slots"]),
-            "task": task if self.stacked else row(task, number),
-            "round": self.packed.tensors["round"],
+            "task": self.packed.tasks if self.stacked else row(self.packed.tasks, number),
+            "round": self.packed.round,
             "index": torch.zeros((), dtype=torch.int64, device=self.device),
         }
-        return {**place, "carry": _kept_in(functions.begin(place))}
+        return {**place, "carry": _kept_in(functions.begun(place))}
 
     def train(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         _fill(self.received, dict(assignment.received))
         _fill(self.buffers, assignment.buffers)
-        self.packed.load(self._arrays(assignment.round, works))
+        self.packed.load(assignment.round, works)
         longest = max(work.steps for work in works)
         steps = [longest] if self.stacked else [work.steps for work in works]
         seats = self.seats[: len(steps)]
@@ -239,7 +266,7 @@ class _Hall:
         for seat in seats:
             self.stream.wait_stream(seat.stream)
         with torch.cuda.stream(self.stream):
-            self.summarise.replay()
+            self._summarise.replay()
         torch.cuda.current_stream().wait_stream(self.stream)
         told = self.summary["told"][: len(works)]
         return {**self.result, "summary": {**self.summary, "told": told}}
@@ -268,12 +295,11 @@ class _Exam:
 
 
 class Graphed:
-    name = "graphed"
-
     def __init__(self, rules: Rules, *, layout: str, compiled: bool = True) -> None:
         if rules.pool.y.device.type != "cuda":
             raise CannotExecute("graphs are captured on a CUDA device only")
         self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
+        self.name = f"graphed:{layout}{':compiled' if compiled else ''}"
         self.layout, self.options = layout, OPTIONS if compiled else None
         self._hall: _Hall | None = None
         self._exam: _Exam | None = None

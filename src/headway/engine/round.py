@@ -18,7 +18,7 @@ from headway.engine.network import Buffers
 from headway.engine.world import World
 from headway.errors import Diverged, ServerDiverged
 from headway.methods.slots import Message, State, Uploads
-from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, row, tree_map
+from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, refill, row, tree_map
 
 
 class ClientStore(Protocol):
@@ -71,9 +71,12 @@ def start(world: World) -> Model:
 def _kept(world: World, server: State, like: State) -> State:
     """The server's state as its own copy, laid out as another, but for what a slot owns and changes in place."""
     owned = world.method.owned(server)
-    return tree_map(  # type: ignore[no-any-return]
-        lambda leaf, form: leaf if id(leaf) in owned else laid_out(leaf.detach(), form), server, like
-    )
+    leaves, forms = leaves_of(server), leaves_of(like)
+    changed = [number for number, leaf in enumerate(leaves) if id(leaf) not in owned]
+    copies = laid_out([leaves[number] for number in changed], [forms[number] for number in changed])
+    for number, leaf in zip(changed, copies, strict=True):
+        leaves[number] = leaf
+    return refill(server, leaves)  # type: ignore[no-any-return]
 
 
 def _rates(world: World, round: int, epochs: np.ndarray) -> np.ndarray:
@@ -94,12 +97,12 @@ def work_for(
     visit: int = 0,
 ) -> Work:
     """One client's work: batches, rates, key and what it holds from before; `visit` counts its turns in the round."""
-    scenario, rows = world.scenario, world.federation.clients[client]
     kept = world.newcomer if held is None else held
     batches = world.planner.plan(client, round, int(kept.get("cursor", 0)), visit)
-    words = random.key(scenario.seed, "client", round, client, *([visit] if visit else []))
+    words = random.key(world.scenario.seed, "client", round, client, *([visit] if visit else []))
     steps = min(len(batches), steps_at_most or len(batches))
     kind = np.float64 if world.rules.dtype == torch.float64 else np.float32
+    rows = world.federation.clients[client]
     task = Task(
         size=np.asarray(len(rows)),
         share=np.asarray(world.weight(client) / world.weight_total, kind),
@@ -110,9 +113,9 @@ def work_for(
         rates=_rates(world, round, batches.epochs)[:steps].astype(kind),
         steps=np.asarray(steps),
         key=np.asarray(words),
-        whole=rows if "full_gradient" in world.method.needs("model") else rows[:0],
+        whole=rows if world.reads_whole else rows[:0],
     )
-    return Work(client, task, weight, moved(kept, world.device), steps, words)
+    return Work(client, task, weight, moved(kept, world.device) if world.keeps else kept, steps, words)
 
 
 def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
@@ -122,7 +125,7 @@ def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
     received: dict[str, Vector] = {}
     size = 0
     for number, (name, vector) in enumerate(message.items()):
-        key = torch.tensor(random.key(world.scenario.seed, "down", round, number), device=world.device)
+        key = torch.tensor(random.key(world.scenario.seed, "down", round, number))
         payload = code.encode(vector, key)
         received[name] = code.decode(payload, vector)
         size += nbytes(payload)
@@ -184,7 +187,7 @@ class _Intake:
         for at, (position, work) in enumerate(zip(positions, works, strict=True)):
             if self.world.method.needs_each:
                 self.each[position] = copied(row(trained["fields"], at))
-            if leaves_of(work.kept):
+            if self.world.keeps:
                 self._keep(work, trained, at)
 
     def _keep(self, work: Work, trained: dict[str, Any], at: int) -> None:
@@ -271,7 +274,7 @@ def play(
     )
     theta, server = world.method.update(model.theta, uploads, model.server)
     server = conformed(server, model.server, "the server state")
-    moved_by = float((theta - model.theta).to(torch.float64).norm())
+    moved_by = float((theta - model.theta).norm(torch.float64))
     if not math.isfinite(moved_by):
         raise ServerDiverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"

@@ -19,6 +19,8 @@ from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute
 from headway.vectors import copied, leaves_of
 
+aten = torch.ops.aten
+
 
 def traced(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
     """The function for arguments of these shapes; with `options` compiled by torch's compiler at its first call.
@@ -35,6 +37,7 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], options: Ma
 
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
+    _free_layouts(graph)
     program: Any = (
         graph if options is None else torch.compile(graph, fullgraph=True, dynamic=False, options=dict(options))
     )
@@ -46,3 +49,18 @@ def _refuse_own_draws(graph: GraphModule) -> None:
     for node in graph.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise CannotExecute(f"the model draws random numbers by itself ({node.target})")
+
+
+def _free_layouts(graph: GraphModule) -> None:
+    """Without copies that only change the memory layout: the compiler chooses layouts by itself.
+
+    `group_norm` asks for channels apart whatever its kernel wants, and so a network whose convolutions want them
+    together would be copied back and forth at every layer.
+    """
+    for node in list(graph.graph.nodes):
+        if node.target is aten.clone.default and node.kwargs.get("memory_format") is torch.contiguous_format:
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+        elif node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
+    graph.recompile()

@@ -25,7 +25,7 @@ from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
-from headway.vectors import copied
+from headway.vectors import copied, leaves_of
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 MIXES_AT_MOST = 1000
@@ -62,7 +62,17 @@ class World:
         return _sampling(self.scenario, self.method)
 
     def turnout(self, round: int) -> Turnout:
-        """Who takes part in a round."""
+        """Who takes part in a round; the last answer is remembered, for who plans ahead."""
+        if round not in self._turnouts:
+            self._turnouts.clear()
+            self._turnouts[round] = self._drawn(round)
+        return self._turnouts[round]
+
+    @cached_property
+    def _turnouts(self) -> dict[int, Turnout]:
+        return {}
+
+    def _drawn(self, round: int) -> Turnout:
         asked = self.sampling.draw(round)
         if self.method.pooled:
             return Turnout(tuple(asked))
@@ -89,6 +99,16 @@ class World:
         return copied(kept)  # type: ignore[no-any-return]
 
     @cached_property
+    def keeps(self) -> bool:
+        """Whether a client holds anything between its rounds."""
+        return bool(leaves_of(self.newcomer))
+
+    @cached_property
+    def reads_whole(self) -> bool:
+        """Whether some slot asks for a gradient over all of a client's data."""
+        return "full_gradient" in self.method.needs("model")
+
+    @cached_property
     def planner(self) -> Planner:
         return Planner(self.scenario, self.federation.clients)
 
@@ -97,7 +117,7 @@ class World:
         """Of a task's tensors, the largest that this run can meet."""
         most = int(self.federation.sizes.max())
         steps, batch = planned(self.scenario, most), min(self.scenario.batch_size, most)
-        whole = most if "full_gradient" in self.method.needs("model") else 0
+        whole = most if self.reads_whole else 0
         return {"rows": (steps, batch), "counts": (steps,), "rates": (steps,), "whole": (whole,)}
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -116,11 +117,11 @@ class Method:
         asked = {need for _, part in self.parts() for need in getattr(part, "needs", ())}
         return frozenset(need.split(":", 1)[1] for need in asked if need.startswith(f"{kind}:"))
 
-    @property
+    @cached_property
     def needs_each(self) -> bool:
         return any(getattr(part, "needs_each", False) for _, part in self.parts("server"))
 
-    @property
+    @cached_property
     def keeps_best(self) -> bool:
         return any(getattr(part, "keeps_best", False) for _, part in self.parts())
 

@@ -35,7 +35,7 @@ class quantised:
         safe = torch.where(scale > 0, scale, 1.0).to(torch.float64)
         place = (x.to(torch.float64) / safe + 1) * (levels / 2)
         down = place.floor()
-        up = uniform(key, tuple(x.shape)) < (place - down)
+        up = uniform(key.to(x.device), tuple(x.shape)) < (place - down)
         return packed((down + up).clamp(0, levels).to(torch.int64), self.bits), scale
 
     def decode(self, payload: Any, like: Vector) -> Vector:
