@@ -140,6 +140,7 @@ _OTHERS: dict[str, Settings] = {
         "batch_size": 50,
         "rate": 1.0,
         "weight_decay": 0.0,
+        "eval_samples": 20_000,
     },
     "synthetic": {
         "model": "linear",

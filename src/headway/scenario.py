@@ -109,6 +109,7 @@ class Scenario:
 
     target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
+    eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")

@@ -58,6 +58,14 @@ class Pool:
     def to(self, device: torch.device) -> Pool:
         return Pool(self.x.to(device), self.y.to(device))
 
+    def spread(self, count: int | None) -> Pool:
+        """`count` samples, evenly spread over the pool; all of them where there are no more."""
+        if count is None or count >= len(self):
+            return self
+        rows = torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long()
+        x = Windows(self.x.tokens, self.x.starts[rows], self.x.length) if isinstance(self.x, Windows) else self.x[rows]
+        return Pool(x, self.y[rows])
+
 
 @dataclass(frozen=True)
 class Federation:

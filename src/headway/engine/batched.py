@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work, first_words
 from headway.engine.local import Rules, Task, placed
 from headway.engine.traced import traced
 from headway.errors import ClientError
@@ -103,7 +103,7 @@ class Batched:
 
         together = vmap(advance, in_dims=(0, None, 0, None, None))
         if self.compiled and self._program is None:
-            self._program = count, _first(traced(together, arguments, {}), arguments)
+            self._program = count, _first(traced(together, arguments, compiled=True), arguments)
         return self._program[1] if self._program and self._program[0] == count else together
 
     def close(self) -> None:
@@ -115,5 +115,5 @@ def _first(program: Any, arguments: tuple[Any, ...]) -> Any:
     try:
         program(*arguments)
     except Exception as fault:  # a missing compiler, or one that fails: whatever it raises
-        raise CannotExecute(f"it cannot be compiled: {str(fault).strip().splitlines()[0]}") from fault
+        raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
     return program

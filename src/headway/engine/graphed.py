@@ -18,15 +18,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work, first_words
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
 from headway.engine.traced import traced
 from headway.errors import ClientError
 from headway.vectors import Vector, copied, leaves_of, row, stack, tree_map
 
-OPTIONS: Mapping[str, Any] = {}
-"""Of torch's compiler."""
 AT_ONCE = {"streams": 10, "stacked": 128}
 """Clients that are trained at the same time; a larger cohort is trained in several groups."""
 ALIGNMENT = 16
@@ -212,7 +210,7 @@ class _Packed:
 class _Hall:
     """The seats of clients that train at the same time, and what they share: the broadcast."""
 
-    def __init__(self, rules: Rules, layout: str, options: Mapping[str, Any] | None, assignment: Assignment) -> None:
+    def __init__(self, rules: Rules, layout: str, compiled: bool, assignment: Assignment) -> None:
         self.stacked = layout == "stacked"
         self.device = rules.pool.y.device
         self.size = min(AT_ONCE[layout], len(assignment.works))
@@ -225,14 +223,14 @@ class _Hall:
         self.result = _room(functions.finished(places[0]), None if self.stacked else self.size)
         results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
         programs = (
-            traced(functions.begin, (places[0],), options),
-            traced(functions.advance, (places[0],), options),
-            traced(functions.finish, (places[0], results[0]), options),
+            traced(functions.begin, (places[0],), compiled=compiled),
+            traced(functions.advance, (places[0],), compiled=compiled),
+            traced(functions.finish, (places[0], results[0]), compiled=compiled),
         )
         self.seats = [_Seat(programs, place, into) for place, into in zip(places, results, strict=True)]
         given = (self.result, self.packed.weights)
         self.summary = _room(local.summary(*given))
-        summarise = traced(_summarise, (*given, self.summary), options)
+        summarise = traced(_summarise, (*given, self.summary), compiled=compiled)
         self.stream = _stream()
         self._summarise = _captured(lambda: summarise(*given, self.summary), self.stream)
 
@@ -275,9 +273,9 @@ class _Hall:
 class _Exam:
     """A captured pass in evaluation mode over so many samples."""
 
-    def __init__(self, rules: Rules, options: Mapping[str, Any] | None, given: tuple[Any, ...]) -> None:
+    def __init__(self, rules: Rules, compiled: bool, given: tuple[Any, ...]) -> None:
         self.place = _kept_in(given)
-        function = traced(lambda *place: local.score(rules, *place), self.place, options)
+        function = traced(lambda *place: local.score(rules, *place), self.place, compiled=compiled)
         self.result = _room(function(*self.place))
         self.stream = _stream()
         self.graph = _captured(lambda: _fill(self.result, function(*self.place)), self.stream)
@@ -300,7 +298,7 @@ class Graphed:
             raise CannotExecute("graphs are captured on a CUDA device only")
         self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
         self.name = f"graphed:{layout}{':compiled' if compiled else ''}"
-        self.layout, self.options = layout, OPTIONS if compiled else None
+        self.layout, self.compiled = layout, compiled
         self._hall: _Hall | None = None
         self._exam: _Exam | None = None
         self._no_exam = False
@@ -323,18 +321,18 @@ class Graphed:
 
     def _opened(self, assignment: Assignment) -> _Hall:
         try:
-            return _Hall(self.rules, self.layout, self.options, assignment)
+            return _Hall(self.rules, self.layout, self.compiled, assignment)
         except CannotExecute:
             raise
         except Exception as fault:
-            raise CannotExecute(f"{type(fault).__name__}: {str(fault).strip().splitlines()[0]}") from fault
+            raise CannotExecute(f"{type(fault).__name__}: {first_words(fault)}") from fault
 
     def score(self, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """`local.score`, replayed; samples that are fewer than those it was captured for are scored without it."""
         given = (w, buffers, x, y)
         if self._exam is None and not self._no_exam:
             try:
-                self._exam = _Exam(self.rules, self.options, given)
+                self._exam = _Exam(self.rules, self.compiled, given)
             except Exception:  # a pass that cannot be captured is made without
                 self._no_exam = True
         if self._exam is None or not self._exam.holds(given):

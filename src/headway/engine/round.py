@@ -291,8 +291,9 @@ def play(
             for name, value in (intake.sum["measures"] | world.method.server_measures(server)).items()
         },
     )
-    for client, kept in intake.kept.items():
-        store.put(client, kept)  # only now: a round that fails leaves every client as it was
+    for client in dict.fromkeys(turnout.clients):  # only now: a round that fails leaves every client as it was
+        if client in intake.kept:
+            store.put(client, intake.kept[client])
     return Model(laid_out(theta, model.theta), buffers, _kept(world, server, model.server)), outcome
 
 

@@ -7,7 +7,7 @@ tensors it reaches from outside (the samples) are read anew on every call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,8 +22,12 @@ from headway.vectors import copied, leaves_of
 aten = torch.ops.aten
 
 
-def traced(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any] | None) -> Any:
-    """The function for arguments of these shapes; with `options` compiled by torch's compiler at its first call.
+OPTIONS: dict[str, Any] = {"loop_ordering_after_fusion": False}
+"""Of torch's compiler. In 2.11 the reordering of loops trips over operations on lists of tensors."""
+
+
+def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled: bool) -> Any:
+    """The function for arguments of these shapes; with `compiled` by torch's compiler, at its first call.
 
     It may write into its arguments: tracing works on copies.
     """
@@ -38,9 +42,7 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], options: Ma
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
     _free_layouts(graph)
-    program: Any = (
-        graph if options is None else torch.compile(graph, fullgraph=True, dynamic=False, options=dict(options))
-    )
+    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=OPTIONS) if compiled else graph
     return lambda *given: pytree.tree_unflatten(program(*leaves_of(given)), form[0])
 
 

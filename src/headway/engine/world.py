@@ -238,6 +238,7 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
     augmentation.check(scenario.augmentation, federation.train.x)
     if scenario.target is not None and not federation.classes:
         raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")

@@ -1,0 +1,211 @@
+"""Programs that are traced: the same numbers as the functions they come from, on the CPU and without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+from torch.nn import functional as F
+
+from conftest import SMALL, played, unequal_clients, world
+from headway.data.batches import Planner, plan
+from headway.engine import choice, local
+from headway.engine import round as rounds
+from headway.engine.batched import Batched, stacked
+from headway.engine.choice import Nothing, choose, made
+from headway.engine.executor import CannotExecute
+from headway.engine.graphed import Graphed
+from headway.engine.traced import traced
+from headway.engine.world import build
+from headway.methods.catalogue import METHODS
+from headway.methods.spelling import method
+from headway.vectors import Vector, leaves_of, stack
+
+CPU = torch.device("cpu")
+
+
+def farthest(one: Any, two: Any) -> float:
+    pairs = zip(leaves_of(one), leaves_of(two), strict=True)
+    return max(float((left.double() - right.double()).abs().max()) for left, right in pairs if left.numel())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: str) -> None:
+    """What a captured graph replays is this list of operations; another step index than the traced one is played."""
+    chosen = world(name, network="batch_norm_dropout")
+    with chosen.arithmetic():
+        cohort = list(range(min(3, chosen.population)))
+        assignment = rounds.assign(chosen, rounds.start(chosen), Nothing(), cohort, 1)[0]
+        kept = stack([work.kept for work in assignment.works])
+        together = local.placed(stacked([work.task for work in assignment.works]), CPU)
+        number = torch.tensor(1)
+        for masked in (False, True):
+            rules = dataclasses.replace(chosen.rules, functional=True, masked=masked)
+
+            def begin(slots: Any, task: Any, rules: Any = rules) -> Any:
+                return local.begin(rules, assignment.received, assignment.buffers, slots, task)
+
+            def advance(carry: Any, task: Any, index: Tensor, rules: Any = rules) -> Any:
+                return local.advance(rules, carry, assignment.received, task, index, number)
+
+            if masked:
+                task, carry = together, vmap(begin)(kept["slots"], together)
+                step: Any = vmap(advance, in_dims=(0, 0, None))
+            else:
+                task = local.placed(assignment.works[-1].task, CPU)
+                carry, step = begin(assignment.works[-1].kept["slots"], task), advance
+            program = traced(step, (carry, task, torch.tensor(0)), compiled=False)
+            assert farthest(program(carry, task, torch.tensor(1)), step(carry, task, torch.tensor(1))) < 1e-14
+
+
+def test_a_model_that_draws_by_itself_is_refused() -> None:
+    def drawn(x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5)
+
+    with pytest.raises(CannotExecute, match="draws random numbers by itself"):
+        traced(drawn, (torch.ones(4),), compiled=False)
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 5, 7), (3, 8, 6), (2, 8)])
+def test_group_normalisation_keeps_its_values_and_gradients(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, target = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
+    weight, bias = (torch.randn(8, dtype=torch.float64, generator=generator) for _ in range(2))
+
+    def loss(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return (F.group_norm(x, 2, weight, bias) * target).sum()
+
+    def both(*given: Tensor) -> Any:
+        return loss(*given), grad(loss, argnums=(0, 1, 2))(*given)
+
+    given = (x, weight, bias)
+    assert farthest(traced(both, given, compiled=False)(*given), both(*given)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kernel", "stride", "padding"),
+    [(3, 6, 5, 1, 0), (6, 16, 5, 1, 2), (3, 32, 3, 1, 1), (3, 8, 3, 2, 1), (6, 6, 3, 2, 1), (8, 8, 3, 1, 1)],
+)
+def test_stacked_convolutions_keep_their_values_and_gradients(
+    before: int, after: int, kernel: int, stride: int, padding: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 4, before, 9, 11, dtype=torch.float64, generator=generator)
+    weight = torch.randn(3, after, before, kernel, kernel, dtype=torch.float64, generator=generator)
+    bias = torch.randn(3, after, dtype=torch.float64, generator=generator)
+
+    def loss(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return (F.conv2d(x, weight, bias, stride=stride, padding=padding) ** 2).mean()
+
+    for wanted in ((0, 1, 2), (1, 2)):  # the first layer's input has no gradient
+
+        def both(*given: Tensor, wanted: tuple[int, ...] = wanted) -> Any:
+            return vmap(loss)(*given), vmap(grad(loss, argnums=wanted))(*given)
+
+        given = (x, weight, bias)
+        assert farthest(traced(both, given, compiled=False)(*given), both(*given)) < 1e-12
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler itself
+def test_a_compiled_stack_is_the_same_run() -> None:
+    chosen = world("fedacg", network="group_norm")
+    plain = played(chosen)[1].model.theta.flat()
+    executor = Batched(chosen.rules, compiled=True)
+    progress = rounds.start(chosen)
+    with chosen.arithmetic():
+        for number in range(1, chosen.scenario.rounds + 1):
+            progress, _ = rounds.play(chosen, progress, Nothing(), executor, chosen.turnout(number), number)
+    assert executor._program is not None
+    assert float((progress.theta.flat() - plain).abs().max()) < 1e-12
+
+
+def test_where_compiling_fails_the_run_goes_on_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no C++ compiler\nfound")
+
+    monkeypatch.setattr("headway.engine.batched.traced", lambda *_, **__: fail)
+    monkeypatch.setattr(choice, "PAYS", 0.0)
+    monkeypatch.setattr(choice, "_candidates", lambda *_: ["batched"])
+    told: list[str] = []
+    executor = choose(world("fedavg"), "auto", told.append)
+    assert executor.name == "batched"
+    assert told == [
+        "the batched:compiled executor cannot take this model or method (it cannot be compiled: no C++ compiler)"
+    ]
+
+
+def test_compiling_is_tried_only_where_the_run_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def watched(name: str, chosen: Any) -> Any:
+        tried.append(name)
+        return made(name.removesuffix(":compiled"), chosen)
+
+    monkeypatch.setattr(choice, "made", watched)
+    monkeypatch.setattr(choice, "_candidates", lambda *_: ["batched"])
+    for settings, names in (
+        ({"rounds": 1}, ["batched"]),
+        ({"rounds": 10**7}, ["batched", "batched:compiled"]),
+        ({"rounds": 10**7, "deterministic": True}, ["batched"]),
+    ):
+        tried.clear()
+        choose(world("fedavg", **settings), "auto", lambda _: None).close()
+        assert tried == names
+
+
+def test_graphs_need_a_gpu() -> None:
+    told: list[str] = []
+    chosen = world("fedavg")
+    with pytest.raises(CannotExecute, match="CUDA device only"):
+        Graphed(chosen.rules, layout="streams")
+    assert choose(chosen, "graphed", told.append).name == "serial"
+    assert len(told) == 2
+    assert all("CUDA device only" in line for line in told)
+
+
+@pytest.mark.parametrize("batches", ["reshuffled", "continued"])
+def test_batches_made_ahead_are_those_made_in_time(batches: str) -> None:
+    scenario = SMALL.changed(batches=batches)
+    clients = [torch.arange(size).numpy() for size in (5, 8, 13)]
+    planner = Planner(scenario, clients)
+    planner.prepare(2, [2, 0])
+    for client in (0, 1, 2):
+        for number in (2, 3):
+            wanted = plan(scenario, clients[client], scenario.seed, number, client, 4)
+            given = planner.plan(client, number, 4, 0)
+            assert (given.rows == wanted.rows).all()
+            assert (given.counts == wanted.counts).all()
+
+
+def test_vectors_have_one_arithmetic_inside_and_outside_of_transformations() -> None:
+    generator = torch.Generator().manual_seed(0)
+    one, two = (
+        Vector({"a": torch.randn(3, 2, generator=generator), "b": torch.randn(4, generator=generator)})
+        for _ in range(2)
+    )
+
+    def arithmetic(first: Vector, second: Vector, factor: Tensor) -> tuple[Vector, Tensor]:
+        result = factor * first + second - 0.25 * first
+        return result, result.norm()
+
+    inside = vmap(arithmetic)(stack([one, two]), stack([two, one]), torch.tensor([2.0, 3.0]))
+    for place, (first, second, factor) in enumerate([(one, two, 2.0), (two, one, 3.0)]):
+        vector, norm = arithmetic(first, second, torch.tensor(factor))
+        assert all(torch.equal(leaf, inside[0].leaves[name][place]) for name, leaf in vector.leaves.items())
+        assert torch.allclose(norm, inside[1][place])
+
+
+def test_only_some_test_samples_are_evaluated_where_that_is_asked() -> None:
+    module = nn.Linear(6, 3)
+    few = build(SMALL.changed(eval_samples=7), method("fedavg"), model=module, **unequal_clients())
+    assert len(few.federation.test) == len(few.test) == 7
+    assert torch.equal(
+        few.federation.test.x[-1].double(),
+        build(SMALL, method("fedavg"), model=module, **unequal_clients()).federation.test.x[-1].double(),
+    )
