@@ -69,7 +69,7 @@ PAPER: dict[str, dict[str, Any]] = {
     # GradMA, section 5: I = 5 steps of 64; T·I = 2,500, 5,000, 10,000
     "mnist/gradma0.01/100x10": {
         "partition": "gradma:0.01",
-        "participation": 0.1,
+        "cohort_size": 10,
         "model": "gradma-mlp",
         "steps": 5,
         "batch_size": 64,

@@ -52,7 +52,12 @@ def values(name: str) -> st.SearchStrategy[Any]:
     return st.none() | found if optional else found
 
 
-SCENARIOS = st.fixed_dictionaries({name: values(name) for name in FIELDS}).map(lambda given: Scenario(**given))
+def possible(given: dict[str, Any]) -> Scenario:
+    """Settings as a scenario; a share and a number of clients exclude each other."""
+    return Scenario(**given | ({"cohort_size": None} if given["participation"] is not None else {}))
+
+
+SCENARIOS = st.fixed_dictionaries({name: values(name) for name in FIELDS}).map(possible)
 
 
 class TestToml:
@@ -289,12 +294,19 @@ class TestNames:
         [
             ("fashion/iid/0x5", "5 of 0 clients cannot take part"),
             ("fashion/iid/60x61", "61 of 60 clients cannot take part"),
-            ("fashion/iid/60x0", "^participation is "),
+            ("fashion/iid/60x0", "^cohort_size is "),
+            ("fashion/iid/60x6.5", "6.5 clients cannot take part; write a whole number"),
         ],
     )
     def test_numbers_that_cannot_be_are_refused(self, name: str, words: str) -> None:
         with pytest.raises(UserError, match=words):
             scenario(name)
+
+    def test_a_share_and_a_number_of_clients_exclude_each_other(self) -> None:
+        with pytest.raises(UserError, match="participation and cohort_size are both given"):
+            Scenario(participation=0.2, cohort_size=5)
+        assert scenario("fashion/iid/10x5", clients=20).cohort == 5
+        assert scenario("fashion/iid/10x5", participation=0.2).cohort == 2
 
     def test_nothing_is_the_default(self) -> None:
         assert scenario() == Scenario()

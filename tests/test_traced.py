@@ -18,6 +18,7 @@ from headway.engine import choice, local
 from headway.engine import round as rounds
 from headway.engine.batched import Batched, stacked
 from headway.engine.choice import Nothing, choose, made
+from headway.engine.evaluation import _by_client
 from headway.engine.executor import CannotExecute
 from headway.engine.graphed import Graphed
 from headway.engine.traced import traced
@@ -167,6 +168,7 @@ def test_graphs_need_a_gpu() -> None:
     assert choose(chosen, "graphed", told.append).name == "serial"
     assert len(told) == 2
     assert all("CUDA device only" in line for line in told)
+    assert ["one by one instead" in line for line in told] == [False, True]
 
 
 @pytest.mark.parametrize("batches", ["reshuffled", "continued"])
@@ -199,6 +201,41 @@ def test_vectors_have_one_arithmetic_inside_and_outside_of_transformations() -> 
         vector, norm = arithmetic(first, second, torch.tensor(factor))
         assert all(torch.equal(leaf, inside[0].leaves[name][place]) for name, leaf in vector.leaves.items())
         assert torch.allclose(norm, inside[1][place])
+
+
+def test_a_copy_that_a_model_writes_into_stays_a_copy() -> None:
+    """`contiguous` copies go where only the layout changes; here the copy is changed and the original read again."""
+
+    def both(x: Tensor) -> Tensor:
+        turned = x.transpose(0, 1)
+        return F.relu(turned.contiguous(), inplace=True) + turned
+
+    x = torch.arange(-3.0, 3.0).reshape(2, 3)
+    kept = x.clone()
+    assert torch.equal(traced(both, (x,), compiled=False)(x), both(kept.clone()))
+    assert torch.equal(x, kept)
+
+
+def test_a_scalar_parameter_is_trained_like_any_other() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scale = nn.Linear(6, 3), nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            scaled: Tensor = self.scale * self.inner(x)
+            return scaled
+
+    chosen = build(SMALL, method("fedacg"), model=Scaled(), **unequal_clients())
+    ends = [played(chosen, executor)[1].model.theta for executor in ("serial", "batched")]
+    assert float(ends[0].leaves["scale"]) != 1.0
+    assert farthest(*ends) < 1e-12
+
+
+def test_clients_are_judged_by_classes_that_have_test_samples() -> None:
+    mixes = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.0, 0.8], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    correct, labels = torch.tensor([True, False, True, True]), torch.tensor([0, 0, 1, 1])
+    assert torch.allclose(_by_client(mixes, correct, labels), torch.tensor([0.75, 0.5], dtype=torch.float64))
 
 
 def test_only_some_test_samples_are_evaluated_where_that_is_asked() -> None:

@@ -56,12 +56,10 @@ def _participation(name: str, taking: re.Match[str], clients: int) -> Settings:
     if taking["percent"]:
         return {"participation": float(taking["taking"]) / 100}
     number = float(taking["taking"])
-    if taking["clients"] is not None:
-        if number > clients:
-            raise UserError(f"'{name}': {number:g} of {clients} clients cannot take part")
-        return {"participation": number / max(clients, 1)}
     if not number.is_integer():
         raise UserError(f"'{name}': {number:g} clients cannot take part; write a whole number, or a share such as 5%")
+    if taking["clients"] is not None and number > clients:
+        raise UserError(f"'{name}': {number:g} of {clients} clients cannot take part")
     return {"cohort_size": int(number)}
 
 
@@ -87,6 +85,8 @@ def _recipe(data: str, split: str, clients: int, profile: str) -> Settings:
         chosen = _gradma(name, profile)
     else:
         chosen = dict(_OTHERS.get(name, {}))
+    if profile == "agm21":
+        chosen |= {"weights": "size"}
     if profile == "acg24":
         # uniform weights, and η decays after every local epoch too
         chosen |= {"weights": "uniform", "rate_decay_epoch": chosen.get("rate_decay", 0.998)}

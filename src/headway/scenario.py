@@ -79,7 +79,7 @@ class Scenario:
     )
     stragglers: str = _setting("stragglers", "lost", "work of one that drops out", among=("lost", "partial"))
     over_selection: float = _setting(
-        "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0
+        "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0, most=100.0
     )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
@@ -130,6 +130,8 @@ class Scenario:
             object.__setattr__(self, setting.name, _checked(setting, getattr(self, setting.name)))
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
+        if self.participation is not None and self.cohort_size is not None:
+            raise UserError("participation and cohort_size are both given; give one of them")
         if self.stop_at_target and self.target is None:
             raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
 

@@ -52,12 +52,16 @@ def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.n
     )
 
 
+MOST = 1e100
+"""Of a concentration; far beyond it the sums of the draws are no numbers."""
+
+
 def _positive(spelled: str, argument: str, whole: bool = False) -> float:
     try:
         value = float(int(argument)) if whole else float(argument)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < value <= MOST:
         name = spelled.partition(":")[0]
         letter, example = _EXAMPLES[name]
         raise UserError(

@@ -66,7 +66,9 @@ class Batched:
             yield positions, self._group(assignment, [assignment.works[at] for at in positions])
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
-        rules, received = self.rules, assignment.received
+        equal = len({work.steps for work in works}) == 1
+        rules = dataclasses.replace(self.rules, masked=not equal) if not self.compiled else self.rules
+        received = assignment.received
         least = assignment.shapes if self.compiled else {}
         task = placed(stacked([work.task for work in works], least), rules.pool.y.device)
         kept = stack([work.kept for work in works])
@@ -84,7 +86,8 @@ class Batched:
         step: int | None = None
         try:
             carry = vmap(begin, in_dims=(0 if own else None, 0, 0))(buffers, kept["slots"], task)
-            advance = self._advance(len(works), (carry, received, task, torch.tensor(0, device=device), round))
+            start = torch.tensor(0, device=device)
+            advance = self._advance(rules, len(works), (carry, received, task, start, round))
             for step in range(max(work.steps for work in works)):
                 carry = advance(carry, received, task, torch.tensor(step, device=device), round)
             step = None
@@ -95,11 +98,11 @@ class Batched:
             clients = [work.client for work in works]
             raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=step) from fault
 
-    def _advance(self, count: int, arguments: tuple[Any, ...]) -> Any:
+    def _advance(self, rules: Rules, count: int, arguments: tuple[Any, ...]) -> Any:
         """The step of a stack of `count` clients."""
 
         def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
-            return local.advance(self.rules, carry, received, task, index, round)
+            return local.advance(rules, carry, received, task, index, round)
 
         together = vmap(advance, in_dims=(0, None, 0, None, None))
         if self.compiled and self._program is None:

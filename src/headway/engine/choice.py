@@ -75,8 +75,9 @@ def _candidates(world: World, asked: str) -> list[str]:
 class _Contest:
     """The fastest executor so far; all others are closed."""
 
-    def __init__(self, world: World, asked: str, tell: Tell) -> None:
-        self.world, self.asked, self.tell = world, asked, tell
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.refusals: list[str] = []
         self.assignment = _trial(world)
         self.best: Executor | None = None
         self.name, self.seconds = "", float("inf")
@@ -87,8 +88,7 @@ class _Contest:
                 executor = made(name, self.world)
                 seconds = _seconds(executor, self.assignment)
             except CannotExecute as reason:
-                instead = "" if self.asked == "auto" or self.best else "; clients are trained one by one instead"
-                self.tell(f"the {name} executor cannot take this model or method ({reason}){instead}")
+                self.refusals.append(f"the {name} executor cannot take this model or method ({reason})")
                 continue
             if seconds >= self.seconds:
                 executor.close()
@@ -112,10 +112,14 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
     if asked == "serial":
         return Serial(world.rules)
     with world.arithmetic():
-        contest = _Contest(world, asked, tell)
+        contest = _Contest(world)
         contest.enter(_candidates(world, asked))
         compilable = contest.name in ("batched", "graphed:streams", "graphed:stacked")
         free = asked in ("auto", "graphed") and not world.scenario.deterministic
         if free and compilable and contest.projected > PAYS:
             contest.enter([f"{contest.name}:compiled"])
+        if contest.best is None and asked != "auto":
+            contest.refusals[-1] += "; clients are trained one by one instead"
+        for refusal in contest.refusals:
+            tell(refusal)
         return contest.best or Serial(world.rules)

@@ -1,4 +1,4 @@
-"""The server's model θ_t (never the lookahead) on the whole test set."""
+"""The server's model θ_t (never the lookahead) on the test set."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def evaluate(world: World, model: Model, executor: Executor | None = None) -> Sc
     global_loss = _global_loss(world, model, executor) if wanted else None
     if not world.federation.classes:
         return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
-    per_client = world.mixes @ _by_class(correct, test.y, world.federation.classes)
+    per_client = _by_client(world.mixes, correct, test.y)
     lowest = per_client.sort().values[: max(len(per_client) // 10, 1)]
     accuracy, spread, low = (
         float(correct.double().mean()),
@@ -83,7 +83,11 @@ def _regression(loss: float | None, y: Tensor) -> tuple[float | None, float | No
     return math.sqrt(loss), 1 - loss / spread if spread > 0 else None
 
 
-def _by_class(correct: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Accuracy of each class, shape (classes,); a class without test samples counts as 0."""
+def _by_client(mixes: Tensor, correct: Tensor, labels: Tensor) -> Tensor:
+    """Accuracies of clients: the classes' own, weighted by each client's mix over those that have test samples."""
+    classes = mixes.shape[1]
     hits = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, correct.double())
-    return hits / torch.bincount(labels, minlength=classes).clamp(min=1)
+    counts = torch.bincount(labels, minlength=classes)
+    seen = mixes * (counts > 0)
+    judged = seen.sum(1) > 0
+    return (seen[judged] / seen[judged].sum(1, keepdim=True)) @ (hits / counts.clamp(min=1))

@@ -50,7 +50,10 @@ class Executor(Protocol):
     name: str
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        """Groups of trained clients; positions tell where they stand in the cohort."""
+        """Groups of trained clients; positions tell where they stand in the cohort.
+
+        A group's tensors may be written over when the next one is asked for.
+        """
 
     def close(self) -> None: ...
 

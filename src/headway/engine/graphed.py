@@ -2,7 +2,7 @@
 
 Two layouts of the same work. `streams`: every client has its own memory, graphs and stream, and clients run side by
 side. `stacked`: a group of clients is one program under `torch.func.vmap`. Both call the functions of `local.py`,
-compiled by torch's compiler unless that is turned off. Shapes are the largest of the run, so what is captured once
+compiled by torch's compiler where that is asked for. Shapes are the largest of the run, so what is captured once
 serves every round.
 """
 
@@ -122,11 +122,15 @@ def _stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-def _captured(function: Callable[[], Any], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+def _captured(
+    function: Callable[[], Any], stream: torch.cuda.Stream, before: Callable[[], Any] = lambda: None
+) -> torch.cuda.CUDAGraph:
+    """The function's work as a graph; `before` goes ahead of each call that warms up."""
     graph = torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARMING):
+            before()
             function()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
@@ -140,8 +144,9 @@ class _Seat:
     def __init__(self, programs: Sequence[Any], place: Place, result: Any) -> None:
         self.place, self.stream = place, _stream()
         begin, advance, finish = programs
-        calls = (lambda: begin(place), lambda: advance(place), lambda: finish(place, result))
-        self._begin, self._advance, self._finish = (_captured(call, self.stream) for call in calls)
+        self._begin = _captured(lambda: begin(place), self.stream)
+        self._advance = _captured(lambda: advance(place), self.stream, before=place["index"].zero_)
+        self._finish = _captured(lambda: finish(place, result), self.stream)
 
     def load(self, kept: Any) -> None:
         _fill(self.place["kept"], kept["slots"])
@@ -293,7 +298,7 @@ class _Exam:
 
 
 class Graphed:
-    def __init__(self, rules: Rules, *, layout: str, compiled: bool = True) -> None:
+    def __init__(self, rules: Rules, *, layout: str, compiled: bool = False) -> None:
         if rules.pool.y.device.type != "cuda":
             raise CannotExecute("graphs are captured on a CUDA device only")
         self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
@@ -304,7 +309,10 @@ class Graphed:
         self._no_exam = False
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        """Clients of like length train together, so that few wait for others."""
+        """Clients of like length train together, so that few wait for others.
+
+        Every group is written into the same memory: what is wanted of one is read before the next.
+        """
         order = sorted(range(len(assignment.works)), key=lambda at: assignment.works[at].steps)
         hall = self._hall = self._hall or self._opened(assignment)
         for start in range(0, len(order), hall.size):
@@ -315,8 +323,6 @@ class Graphed:
             except RuntimeError as fault:
                 clients = [work.client for work in works]
                 raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=None) from fault
-            if len(order) > hall.size:  # the next group is written into the same memory
-                trained["summary"] = copied(trained["summary"])
             yield positions, trained
 
     def _opened(self, assignment: Assignment) -> _Hall:

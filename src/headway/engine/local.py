@@ -3,7 +3,7 @@
     φ, kept state ─begin→ carry ─advance→ carry ─…→ carry ─finish→ upload, what the client keeps
 
 Inside a step the order is fixed: gradient of the whole objective → clip → local rule → weight decay → step.
-`serial` and `pool` call these for one client, `batched` calls the same functions under `torch.func.vmap`.
+`serial` and `pool` call these for one client, `batched` under `torch.func.vmap`, `graphed` in captured programs.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _full_gradient(rules: Rules, buffers: Buffers, task: Task, at: Vector) -> Ve
 def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task) -> dict[str, Any]:
     """The upload as it arrives, after the wire, and what the client keeps.
 
-    `bytes` counts the encoded payload and the buffers that travel with it.
+    `bytes` counts the encoded payload; buffers travel beside it.
     """
     end = End(
         received=received,
@@ -275,7 +275,9 @@ def summary(trained: dict[str, Any], weights: Tensor) -> dict[str, Any]:
     and bytes. A loss or upload that is no number shows in it.
     """
     averaged = {name: trained[name] for name in ("fields", "buffers", "measures")}
-    sizes = [leaf.flatten(1).abs().amax(1).double() for leaf in leaves_of(trained["fields"]) if leaf.numel()]
+    sizes = [
+        leaf.reshape(len(leaf), -1).abs().amax(1).double() for leaf in leaves_of(trained["fields"]) if leaf.numel()
+    ]
     largest = torch.stack(sizes).amax(0)
     told = [trained["loss"].double(), largest, trained["steps"].double(), trained["bytes"].double()]
     return {"sum": tree_map(lambda leaf: _weighted_sum(weights, leaf), averaged), "told": torch.stack(told, dim=1)}

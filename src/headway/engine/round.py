@@ -180,7 +180,7 @@ class _Intake:
             summed = summary(trained, weights)
         told = summed["told"].cpu().numpy()
         self._check_finite(positions, told)
-        self.sum = summed["sum"] if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
+        self.sum = copied(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
         self.loss += sum(work.weight * loss for work, loss in zip(works, told[:, 0], strict=True))
         self.steps += int(told[:, 2].sum())
         self.bytes_up += int(told[:, 3].sum())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -53,12 +53,22 @@ def _refuse_own_draws(graph: GraphModule) -> None:
             raise CannotExecute(f"the model draws random numbers by itself ({node.target})")
 
 
+def _writes_inside(node: Node) -> bool:
+    """Whether an operation changes a tensor that is no argument of the program."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return False
+    return not (isinstance(node.args[0], Node) and node.args[0].op == "placeholder")
+
+
 def _free_layouts(graph: GraphModule) -> None:
     """Without copies that only change the memory layout: the compiler chooses layouts by itself.
 
     `group_norm` asks for channels apart whatever its kernel wants, and so a network whose convolutions want them
     together would be copied back and forth at every layer.
     """
+    if any(_writes_inside(node) for node in graph.graph.nodes):
+        return  # a copy may be there to be written into
     for node in list(graph.graph.nodes):
         if node.target is aten.clone.default and node.kwargs.get("memory_format") is torch.contiguous_format:
             node.replace_all_uses_with(node.args[0])

@@ -146,6 +146,7 @@ class World:
         """The scenario's precision and determinism inside, the caller's settings outside."""
         with ExitStack() as stack:
             if self.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(self.device))
                 matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
                 before = matmul.allow_tf32, convolution.allow_tf32
                 matmul.allow_tf32 = convolution.allow_tf32 = self.scenario.precision in ("tf32", "bf16")
