@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, scenario, methods, show, data, bench."""
+"""headway run, compare, resume, export, report, reproduce, scenario, methods, show, data, bench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data
+from headway.cli import bench, data, reproduce
 from headway.cli.flags import with_settings
 from headway.cli.screen import JSON, print_json, screen
 from headway.errors import ClientError, UserError
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command()(bench.bench)
+app.command()(reproduce.reproduce)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")

@@ -122,11 +122,9 @@ def latex(rows: Sequence[Numbers], scenario: Any) -> str:
     head, body = cells(rows)
     best = _best(rows)
     lines = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\hline"]
-    lines += [" & ".join(map(_tex, head)) + r" \\", r"\hline"]
+    lines += [" & ".join(map(tex, head)) + r" \\", r"\hline"]
     for at, line in enumerate(body):
-        texts = (
-            rf"\textbf{{{_tex(text)}}}" if (at, column) in best else _tex(text) for column, text in enumerate(line)
-        )
+        texts = (rf"\textbf{{{tex(text)}}}" if (at, column) in best else tex(text) for column, text in enumerate(line))
         lines.append(" & ".join(texts) + r" \\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {caption(rows, scenario)}"]) + "\n"
 
@@ -140,5 +138,5 @@ _TEX = {character: f"\\{character}" for character in "%_&#${}"} | {
 }
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
     return "".join(_TEX.get(character, character) for character in text)

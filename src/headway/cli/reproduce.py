@@ -1,0 +1,256 @@
+"""headway reproduce."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headway.cli.screen import JSON, print_json, screen
+from headway.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from headway.papers.estimate import Seconds
+    from headway.papers.plan import Plan
+    from headway.papers.preset import Preset
+    from headway.papers.reproduce import Outcomes
+
+FORMATS = ("terminal", "markdown", "latex", "csv")
+_FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
+
+
+def _names(spelled: str | None) -> list[str] | None:
+    return None if spelled is None else [name.strip() for name in spelled.split(",")]
+
+
+def reproduce(
+    item: Annotated[str | None, typer.Argument(help="PAPER/ITEM, such as fedacg/table-1a", show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--list", help="list every table and figure")] = False,
+    rows: Annotated[
+        str | None, typer.Option(help="methods or settings of rows, with commas", show_default=False)
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="data sets or names of columns, with commas", show_default=False)
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="in place of the paper's", show_default=False)] = None,
+    seeds: Annotated[int | None, typer.Option(help="in place of the paper's", show_default=False)] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="full (default), or tiny: small model, little data, few rounds", show_default=False),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="whose settings: paper, agm21, acg24 or gradma-code", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp64")] = "fp32",
+    executor: Annotated[str, typer.Option(help="how clients are executed")] = "auto",
+    data_dir: Annotated[str | None, typer.Option(help="folder of the data sets", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and its bytes; run nothing")] = False,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="with --dry-run: play three rounds of each scenario and estimate the time")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the runs; runs/reproduce/PAPER/ITEM by default", show_default=False)
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="make the table from the runs in a folder", show_default=False)
+    ] = None,
+    format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal",
+    json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+) -> None:
+    """Run a table or a figure of a paper, and print it beside the published numbers."""
+    from headway.papers.plan import plan as planned
+    from headway.papers.preset import preset
+    from headway.papers.reproduce import found_in, scale_of
+
+    if format not in FORMATS:
+        raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+    if trial and not dry_run:
+        raise UserError("--trial estimates the time of a dry run; add --dry-run")
+    if every:
+        _list(json)
+        return
+    if item is None:
+        raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
+    chosen = preset(item)
+    asked = {"rounds": rounds, "seeds": seeds, "data_dir": data_dir}
+    settings = {name: value for name, value in asked.items() if value is not None}
+    settings |= {"device": device, "precision": precision, "executor": executor}
+    scale = scale or (scale_of(source) if source is not None else "full")
+    plan = planned(chosen, rows=_names(rows), data=_names(data), scale=scale, profile=profile, **settings)
+    if dry_run:
+        _dry_run(plan, trial, json)
+        return
+    _runnable(chosen)
+    if source is not None:
+        outcomes = found_in(plan, source)
+        _print(plan.only(outcomes), outcomes, format, json)
+        return
+    folder = out or Path("runs", "reproduce", chosen.paper, chosen.name + ("-tiny" if scale == "tiny" else ""))
+    _run(plan, folder, format, json, quiet)
+
+
+def _runnable(preset: Preset) -> None:
+    if preset.kind == "not-built":
+        raise UserError(
+            f"{preset.item} ({preset.title}) needs an analysis that is not built yet; --dry-run says its runs"
+        )
+    if not preset.columns:
+        raise UserError(f"{preset.item} is {preset.title}: there is nothing to run")
+
+
+def _list(as_json: bool) -> None:
+    from headway.papers.plan import plan as planned
+    from headway.papers.preset import every_preset
+
+    listed: list[dict[str, Any]] = [
+        {
+            "item": preset.item,
+            "kind": preset.kind,
+            "runs": len(planned(preset).runs),
+            "title": preset.title,
+            "source": preset.source,
+            "rows": [row.name for row in preset.rows],
+            "columns": [column.name for column in preset.columns],
+            "published": len(preset.numbers),
+            "shares": list(preset.shares),
+            "chosen": list(preset.chosen),
+        }
+        for preset in every_preset()
+    ]
+    if as_json:
+        print_json(listed)
+        return
+    table = Table(box=box.SIMPLE_HEAD, caption="runs: separate trainings; numbers: published values", show_edge=False)
+    for name in ("item", "kind", "runs", "numbers", "title"):
+        table.add_column(name, justify="right" if name in ("runs", "numbers") else "left")
+    for one in listed:
+        table.add_row(one["item"], one["kind"], str(one["runs"]), str(one["published"]), one["title"])
+    screen().print(table)
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 5400
+        else f"{seconds / 60:.1f} min"
+        if seconds >= 90
+        else f"{seconds:.0f} s"
+    )
+
+
+def _dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
+    """Each run with its bytes, and its time where it was measured."""
+    from headway.cli.progress import Bar
+    from headway.papers import estimate
+
+    seconds: Seconds = estimate.trials(Bar(Console(stderr=True), quiet=True)) if trial else estimate.unknown
+    lines: list[dict[str, Any]] = []
+    owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
+    for run in plan.runs:
+        cell, scenario = owners[run], run.scenario
+        lines.append(
+            {
+                "row": cell.row.name,
+                "column": cell.column.name,
+                "method": run.method,
+                "seed": scenario.seed,
+                "rounds": scenario.rounds,
+                "bytes": estimate.traffic(run),
+                "seconds": seconds(run),
+                "scenario": scenario.as_dict(),
+            }
+        )
+    if as_json:
+        preset = plan.preset
+        about = {"item": preset.item, "kind": preset.kind, "scale": plan.scale, "source": preset.source}
+        numbers = [
+            {"row": row, "column": column, "measure": measure, "value": number.value, "bound": number.bound}
+            for (row, column, measure), number in preset.numbers.items()
+            if row in {one.name for one in plan.rows} and column in {one.name for one in plan.columns}
+        ]
+        print_json({**about, "chosen": list(preset.chosen), "runs": lines, "published": numbers})
+        return
+    _print_dry_run(plan, lines, trial)
+
+
+def _total(values: list[Any]) -> Any:
+    """The sum, or None where a part is unknown."""
+    return None if any(value is None for value in values) else sum(values)
+
+
+def _print_dry_run(plan: Plan, lines: list[dict[str, Any]], trial: bool) -> None:
+    from headway.papers.plan import TINY
+    from headway.papers.table import size, title
+
+    table = Table(box=box.SIMPLE_HEAD, title=title(plan), title_justify="left", title_style="bold", show_edge=False)
+    for name in ("column", "method", "seed", "rounds", "traffic", "time"):
+        table.add_column(name, justify="left" if name in ("column", "method") else "right")
+    for line in lines:
+        texts = (line["column"], line["method"], str(line["seed"]), str(line["rounds"]))
+        table.add_row(*texts, "unknown" if line["bytes"] is None else size(line["bytes"]), _clock(line["seconds"]))
+    console = screen()
+    console.print(table)
+    traffic, time = (_total([line[key] for line in lines]) for key in ("bytes", "seconds"))
+    how = "three rounds of FedAvg on this machine, times each method's passes" if trial else "--trial measures it here"
+    console.print(
+        f"{len(lines)} runs, traffic {'unknown' if traffic is None else size(traffic)}, time {_clock(time)} ({how})"
+    )
+    if plan.scale == "tiny":
+        console.print(TINY)
+    for choice in plan.preset.chosen:
+        console.print(f"chosen: {choice}", markup=False)
+
+
+def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool) -> None:
+    from headway.cli.progress import Bar
+    from headway.papers.reproduce import reproduce as reproduced
+
+    aside = as_json or format != "terminal"
+    with Bar(Console(stderr=aside), quiet) as bar:
+        try:
+            outcomes = reproduced(plan, folder, bar)
+        except KeyboardInterrupt:
+            bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
+            raise
+    for name, file in _FILES.items():
+        (folder / file).write_text(_text(plan, outcomes, name), encoding="utf-8")
+    _print(plan, outcomes, format, as_json)
+    if not aside:
+        typer.echo(f"runs and tables: {folder}")
+    failed = [outcome for outcome in outcomes.values() if outcome.failure is not None]
+    if failed:
+        causes = "; ".join(dict.fromkeys(str(outcome.failure) for outcome in failed))
+        raise UserError(f"{len(failed)} of {len(plan.runs)} runs failed: {causes}")
+
+
+def _text(plan: Plan, outcomes: Outcomes, format: str) -> str:
+    from headway.papers import table
+
+    return {"markdown": table.markdown, "latex": table.latex, "csv": table.comma_separated}[format](plan, outcomes)
+
+
+def _print(plan: Plan, outcomes: Outcomes, format: str, as_json: bool) -> None:
+    from headway.papers import table
+
+    if as_json:
+        print_json(table.plain(plan, outcomes))
+    elif format == "terminal":
+        console = screen()
+        console.print(table.title(plan), style="bold", markup=False)
+        for heading, one in table.terminal(plan, outcomes, console.width):
+            console.print(heading, markup=False)
+            console.print(one)
+            console.print()
+        console.print(table.caption(plan, outcomes), markup=False)
+    else:
+        typer.echo(_text(plan, outcomes, format), nl=False)

@@ -1,0 +1,124 @@
+"""What a preset runs: its cells, and the runs that fill them, each once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from headway.errors import UserError, nearest
+from headway.papers.measures import at_scale
+from headway.papers.preset import Column, Preset, Row
+from headway.runs.run import seeded
+from headway.scenario import Scenario
+
+SCALES = ("full", "tiny")
+_TINY_ROUNDS = 60
+_TINY_MODELS = dict.fromkeys(
+    ("resnet18", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
+)
+TINY = (
+    f"scaled down (tiny): small model, at most {_TINY_ROUNDS} rounds, 2 batches of at most 20 samples an epoch, "
+    "1,000 test samples, no augmentation; not comparable with the published numbers"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training; its scenario has one seed."""
+
+    method: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Where a row meets a column: the runs, one for each seed, that all measures there are read from."""
+
+    row: Row
+    column: Column
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A preset with what was asked of it."""
+
+    preset: Preset
+    cells: tuple[Cell, ...]
+    scale: str
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(dict.fromkeys(run for cell in self.cells for run in cell.runs))
+
+    def only(self, done: Collection[Run]) -> Plan:
+        """The rows and columns that have some of these runs."""
+        there = [cell for cell in self.cells if any(run in done for run in cell.runs)]
+        rows, columns = {cell.row for cell in there}, {cell.column.name for cell in there}
+        kept = (cell for cell in self.cells if cell.row in rows and cell.column.name in columns)
+        return dataclasses.replace(self, cells=tuple(kept))
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[Column]:
+        return list({cell.column.name: cell.column for cell in self.cells}.values())
+
+    def read_as(self, cell: Cell, measure: str) -> str:
+        """What is measured for a printed measure: a scaled run is read at the same share of its rounds."""
+        name = cell.column.read.get(measure, measure)
+        if self.scale == "full":
+            return name
+        whole = self.preset.scenario(cell.row, cell.column).rounds
+        return at_scale(name, cell.runs[0].scenario.rounds / whole)
+
+
+def tiny(scenario: Scenario) -> Scenario:
+    """The same split, cohort and method with a small model, little data and few rounds."""
+    return scenario.changed(
+        model=_TINY_MODELS.get(scenario.model, scenario.model),
+        rounds=min(scenario.rounds, _TINY_ROUNDS),
+        steps=scenario.steps or 2 * scenario.epochs,
+        batch_size=min(scenario.batch_size, 20),
+        eval_samples=1000,
+        eval_every=1,
+        augmentation="none",
+    )
+
+
+def _picked(kind: str, asked: Sequence[str] | None, known: Sequence[Any]) -> list[Any]:
+    """The rows or columns that answer to the names asked for, in the paper's order."""
+    if asked is None:
+        return list(known)
+    names = sorted({name for one in known for name in one.answers_to})
+    for name in asked:
+        if name not in names:
+            raise UserError(f"there is no {kind} '{name}'{nearest(name, names)} (known: {', '.join(names)})")
+    return [one for one in known if one.answers_to & set(asked)]
+
+
+def plan(
+    preset: Preset,
+    *,
+    rows: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    scale: str = "full",
+    profile: str | None = None,
+    **settings: Any,
+) -> Plan:
+    """The cells of the rows and columns that are asked for; `settings` (rounds, seeds, device …) come last."""
+    if scale not in SCALES:
+        raise UserError(f"scale is '{scale}'; allowed: {', '.join(SCALES)}{nearest(scale, SCALES)}")
+    cells = []
+    for column in _picked("column", data, preset.columns):
+        for row in _picked("row", rows, preset.rows):
+            scenario = preset.scenario(row, column, profile)
+            spelled = preset.spelling(row, column).spelled
+            scenario = (tiny(scenario) if scale == "tiny" else scenario).changed(**settings, method=spelled)
+            cells.append(Cell(row, column, tuple(Run(spelled, one) for one in seeded(scenario))))
+    return Plan(preset, tuple(cells), scale)

@@ -1,0 +1,173 @@
+"""The runs of a plan in a folder: what is done is skipped, what was begun goes on, a failure does not stop the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.bench.machine import environment
+from headway.engine.world import device_of
+from headway.errors import UserError
+from headway.papers.plan import TINY, Cell, Plan, Run
+from headway.runs import records, run
+from headway.runs.files import read_json, write_json
+from headway.runs.run import Observer
+from headway.scenario import Scenario
+from headway.scenario import scenario as scenario_of
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What there is of a run."""
+
+    folder: Path | None = None
+    records: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    failure: str | None = None
+    precision: str = ""
+
+
+Outcomes = dict[Run, Outcome]
+
+_EXECUTION = {"device", "executor", "deterministic", "checkpoint_every", "data_dir", "client_state_mb", "precision"}
+_POPULATION = {"clients", "participation", "cohort_size"}
+
+
+def difference(wanted: Scenario, found: Scenario, besides: Iterable[str] = ()) -> str | None:
+    """The first setting in which a run differs from the one wanted; how it is executed may differ.
+
+    A run's folder has the number of clients filled in, and a cohort written as a share of them.
+    """
+    for setting in dataclasses.fields(Scenario):
+        name = setting.name
+        mine, theirs = getattr(wanted, name), getattr(found, name)
+        if name not in {*_EXECUTION, *_POPULATION, *besides} and mine != theirs:
+            return f"{name} is {theirs}, not {mine}"
+    if wanted.clients and wanted.clients != found.clients:
+        return f"clients is {found.clients}, not {wanted.clients}"
+    if wanted.cohort_size is not None and wanted.cohort_size != found.cohort:
+        return f"the cohort is {found.cohort}, not {wanted.cohort_size}"
+    if wanted.participation is not None and wanted.participation != found.participation:
+        return f"participation is {found.participation}, not {wanted.participation}"
+    return None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.+=%-]+", "-", name)
+
+
+def place(out: Path, cell: Cell, one: Run) -> Path:
+    """OUT/COLUMN/ROW/seed-N."""
+    return out / _slug(cell.column.name) / _slug(cell.row.name) / f"seed-{one.scenario.seed}"
+
+
+def places(plan: Plan, out: Path) -> dict[Run, Path]:
+    """The folder of each run, in the order in which they are run; one that serves several cells has the first's."""
+    found: dict[Run, Path] = {}
+    for cell in plan.cells:
+        for one in cell.runs:
+            found.setdefault(one, place(out, cell, one))
+    return found
+
+
+def reproduce(plan: Plan, out: Path, observer: Observer) -> Outcomes:
+    """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all."""
+    begun = places(plan, out)
+    for one, folder in begun.items():  # all of them first: nothing is run into a folder of other runs
+        _check_same(one, folder, out)
+    _note(plan, out)
+    executors: dict[str, str] = {}
+    outcomes: Outcomes = {}
+    for number, (one, folder) in enumerate(begun.items(), 1):
+        done = " is done" if run.finished(folder) else ""
+        observer.tell(f"run {number} of {len(begun)}: {folder.relative_to(out)}{done}")
+        try:
+            outcomes[one] = _done(one, folder, executors, observer)
+        except Exception as fault:
+            message = " ".join(str(fault).split()) or type(fault).__name__
+            observer.tell(f"{folder.relative_to(out)} failed: {message}")
+            outcomes[one] = Outcome(folder, records.read(folder / "rounds.jsonl"), message)
+    return outcomes
+
+
+def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer) -> Outcome:
+    """The run, finished; the executor that the first run of a model chose is kept, so roundings do not mix."""
+    model = f"{one.scenario.data} {one.scenario.model}"
+    if run.finished(folder):
+        executors.setdefault(model, read_json(folder / "summary.json")["executor"])
+    else:
+        if (folder / "scenario.toml").is_file():
+            result = run.resume(folder, observer=observer)
+        else:
+            chosen = one.scenario.changed(executor=executors.get(model, one.scenario.executor))
+            result = run.simulate(one.method, chosen, out=folder, observer=observer)
+        executors.setdefault(model, result.executor)
+    return _read(folder)
+
+
+def _read(folder: Path) -> Outcome:
+    return Outcome(folder, records.read(folder / "rounds.jsonl"), precision=scenario_of(folder).precision)
+
+
+def _check_same(one: Run, folder: Path, out: Path) -> None:
+    if (folder / "scenario.toml").is_file():
+        other = difference(one.scenario, scenario_of(folder))
+        if other is not None:
+            raise UserError(f"{folder} holds another run ({other}); give another folder with --out, such as {out}-2")
+
+
+def _note(plan: Plan, out: Path) -> None:
+    """What the folder is, for who finds it: reproduce.json."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{out} cannot be made: {fault.strerror}") from None
+    write_json(
+        out / "reproduce.json",
+        {
+            "item": plan.preset.item,
+            "title": plan.preset.title,
+            "source": plan.preset.source,
+            "scale": plan.scale,
+            **({"scaled": TINY} if plan.scale == "tiny" else {}),
+            "rows": [row.name for row in plan.rows],
+            "columns": [column.name for column in plan.columns],
+            "chosen": list(plan.preset.chosen),
+            "runs": len(plan.runs),
+            "environment": environment(device_of(plan.runs[0].scenario.device)),
+        },
+    )
+
+
+def scale_of(folder: Path) -> str:
+    """The scale of the runs in a folder, as its reproduce.json says."""
+    return str(read_json(folder / "reproduce.json").get("scale")) if (folder / "reproduce.json").is_file() else "full"
+
+
+def found_in(plan: Plan, folder: Path) -> Outcomes:
+    """The plan's runs among those in a folder, wherever they lie in it; they may have other rounds than asked for."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    there = [(scenario_of(file), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
+    outcomes: Outcomes = {}
+    for one in plan.runs:
+        same = (path for scenario, path in there if difference(one.scenario, scenario, ("rounds",)) is None)
+        path = next(same, None)
+        if path is not None:
+            outcomes[one] = _read(path)
+    if not outcomes:
+        raise UserError(f"{folder} has no run of {plan.preset.item}{_near(plan, there)}")
+    return outcomes
+
+
+def _near(plan: Plan, there: list[tuple[Scenario, Path]]) -> str:
+    """Why the first run that is there is not the one wanted."""
+    for scenario, path in there:
+        for one in plan.runs:
+            if one.method == scenario.method and one.scenario.data == scenario.data:
+                other = difference(one.scenario, scenario, ("rounds",))
+                return f": in {path} {other}"
+    return ""
