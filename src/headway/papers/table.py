@@ -18,7 +18,7 @@ from headway.papers.plan import TINY, Plan
 from headway.papers.preset import Column
 from headway.papers.published import Published, ratio
 from headway.papers.reproduce import Outcomes
-from headway.report.tables import tex as tex
+from headway.report.tables import tex
 
 
 @dataclass(frozen=True)
@@ -271,9 +271,11 @@ def latex(plan: Plan, outcomes: Outcomes) -> str:
     lines = [f"% {title(plan)}"]
     for sheet in sheets(plan, entries(plan, outcomes)):
         lines += [f"% {sheet.title}", r"\begin{tabular}{l" + "r" * (len(sheet.head) - 1) + "}", r"\hline"]
-        lines += [" & ".join(tex(text) for text in sheet.head) + r" \\", r"\hline"]
+        lines += [" & ".join(_cell(text) for text in sheet.head) + r" \\", r"\hline"]
         for line in sheet.lines:
-            texts = (rf"\textbf{{{tex(text)}}}" if at in line.best else tex(text) for at, text in enumerate(line.texts))
+            texts = (
+                rf"\textbf{{{_cell(text)}}}" if at in line.best else _cell(text) for at, text in enumerate(line.texts)
+            )
             lines.append(" & ".join(texts) + r" \\")
         lines += [r"\hline", r"\end{tabular}"]
     return "\n".join([*lines, f"% {caption(plan, outcomes)}"]) + "\n"
@@ -282,7 +284,7 @@ def latex(plan: Plan, outcomes: Outcomes) -> str:
 _GREEK = {"×": r"$\times$", "β": r"$\beta$", "λ": r"$\lambda$", "γ": r"$\gamma$", "τ": r"$\tau$", "ω": r"$\omega$"}
 
 
-def tex(text: str) -> str:
+def _cell(text: str) -> str:
     made = tex(text).replace("> ", "$>$ ")
     for character, command in _GREEK.items():
         made = made.replace(character, command)
