@@ -163,7 +163,7 @@ class _Seat:
 
 
 class _Packed:
-    """Every seat's task, the weights and the round, which travel to the device in one copy.
+    """Every seat's task and the weights, which travel to the device in one copy.
 
     It is made on the host in memory that the device can read by itself.
     """
