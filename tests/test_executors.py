@@ -11,6 +11,7 @@ from torch import nn
 import headway as hw
 from conftest import played, world
 from demanding import DEMANDING
+from headway.engine.executor import Works
 from headway.engine.states import ClientStates
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
@@ -56,6 +57,37 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, "batched")
     size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
     assert distance(end.model.theta, other.model.theta) < 1e-4 * size
+
+
+def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
+    """Clients of 3 … 24 samples in batches of 4, two epochs: alone they wait for nobody, in a stack for the longest."""
+    chosen = world("fedavg", participation=1.0)
+    (alone, _), (together, _) = played(chosen, "serial"), played(chosen, "batched")
+    sizes = chosen.federation.sizes
+    batch = chosen.scenario.batch_size
+    steps = [chosen.scenario.epochs * -(-int(size) // min(batch, int(size))) for size in sizes]
+    samples = chosen.scenario.epochs * int(sizes.sum())
+    own = sum(count * min(batch, int(size)) for count, size in zip(steps, sizes, strict=True))
+    for record, computed in ((alone[0], own), (together[0], len(sizes) * max(steps) * batch)):
+        assert record["samples"] == samples
+        assert record["padding"] == pytest.approx(1 - samples / computed)
+
+
+def test_works_are_made_one_by_one_and_let_go() -> None:
+    made: list[int] = []
+
+    def make(at: int) -> Any:
+        made.append(at)
+        return f"work {at}"
+
+    works = Works([3, 1, 2], make)
+    assert (len(works), works.lengths, made) == (3, (3, 1, 2), [])
+    assert works.at([2, 0]) == ["work 2", "work 0"]
+    assert works[2] == "work 2"
+    assert made == [2, 0]
+    works.let_go([2])
+    assert works[2] == "work 2"
+    assert made == [2, 0, 2]
 
 
 SETTINGS = {

@@ -138,6 +138,7 @@ class TestSummary:
     def test_a_run_by_hand(self) -> None:
         assert summarise(RECORDS, 0.55) == {
             "rounds": 7,
+            "measured_on": "test",
             "accuracy": 0.6,
             "accuracy_raw": 0.7,
             "accuracy_top": 0.8,
@@ -154,8 +155,18 @@ class TestSummary:
             "bytes_up": 21,
             "bytes_per_round": 13.0,
             "steps": 28,
+            "padding": None,
             "seconds": 14.0,
         }
+
+    def test_padding_is_a_share_of_all_that_was_computed(self) -> None:
+        """30 of 40 samples in one round and 60 of 60 in another: 10 of 100 only filled a shape."""
+        rounds = [
+            record(1, samples=30, padding=0.25),
+            record(2, samples=60, padding=0.0),
+            record(3, samples=0, padding=0.0),
+        ]
+        assert summarise(rounds, None)["padding"] == pytest.approx(0.1)
 
     def test_a_target_that_is_out_of_reach_or_not_given(self) -> None:
         for target in (0.99, None):

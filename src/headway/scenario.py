@@ -110,6 +110,13 @@ class Scenario:
     target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
+    validation: float | None = _setting(
+        "watching",
+        None,
+        "share of each client's samples held out of training; all scores are then on these, not on the test set",
+        above=0.0,
+        below=1.0,
+    )
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
@@ -117,7 +124,10 @@ class Scenario:
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
     precision: str = _setting(
-        "execution", "fp32", "arithmetic of local training", among=("fp32", "fp64", "tf32", "bf16")
+        "execution",
+        "auto",
+        "arithmetic of local training; auto is tf32 on a GPU and fp32 on a CPU",
+        among=("auto", "fp32", "fp64", "tf32", "bf16"),
     )
     deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
     client_state_mb: float | None = _setting(

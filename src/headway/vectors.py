@@ -9,7 +9,7 @@ pass through it; inside `vmap` a vector is one client's, outside its leaves may 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -147,6 +147,13 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def leaves_of(tree: Any) -> list[Tensor]:
+    """Its tensors in the order of `pytree`, which is slower at what trees are mostly made of."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, Vector):
+        return list(tree.leaves.values())
+    if type(tree) is dict:
+        return [leaf for child in tree.values() for leaf in leaves_of(child)]
     return list(pytree.tree_leaves(tree))
 
 
@@ -197,7 +204,21 @@ def _form(leaf: Tensor) -> str:
 
 def refill(tree: Any, tensors: Iterable[Tensor]) -> Any:
     """A tree of this shape with other tensors, in the order of `leaves_of`."""
-    return pytree.tree_unflatten(list(tensors), pytree.tree_structure(tree))
+    left = iter(tensors)
+    filled = _refilled(tree, left)
+    assert next(left, None) is None, "more tensors than places"
+    return filled
+
+
+def _refilled(tree: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        return next(tensors)
+    if isinstance(tree, Vector):
+        return _unflatten([next(tensors) for _ in tree.leaves], tuple(tree.leaves))
+    if type(tree) is dict:
+        return {name: _refilled(child, tensors) for name, child in tree.items()}
+    flat, structure = pytree.tree_flatten(tree)
+    return pytree.tree_unflatten([next(tensors) for _ in flat], structure)
 
 
 def stack(trees: list[Any]) -> Any:
@@ -211,7 +232,7 @@ def row(tree: Any, index: int) -> Any:
 
 def copied(tree: Any) -> Any:
     """What is kept is copied: no view of a caller's memory stays behind."""
-    return tree_map(lambda leaf: leaf.detach().clone(), tree)
+    return laid_out(tree, tree)
 
 
 def moved(tree: Any, device: torch.device | str) -> Any:

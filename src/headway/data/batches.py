@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headway.random import generator
+from headway.random import Shuffler
 from headway.scenario import Scenario
 
 
@@ -32,7 +32,16 @@ def planned(scenario: Scenario, samples: int) -> int:
     return scenario.steps if scenario.steps is not None else scenario.epochs * in_epoch
 
 
-def plan(scenario: Scenario, rows: np.ndarray, seed: int, round: int, client: int, cursor: int, visit: int = 0) -> Plan:
+def plan(
+    scenario: Scenario,
+    rows: np.ndarray,
+    seed: int,
+    round: int,
+    client: int,
+    cursor: int,
+    visit: int = 0,
+    shuffler: Shuffler | None = None,
+) -> Plan:
     """The batches of one client in one round. A last partial batch is kept: no sample is dropped.
 
     `reshuffled`: a new order for each epoch of each round, and of each visit where a client comes twice in a round.
@@ -40,39 +49,40 @@ def plan(scenario: Scenario, rows: np.ndarray, seed: int, round: int, client: in
     """
     size = min(scenario.batch_size, len(rows))
     in_epoch = -(-len(rows) // size)
+    padding = in_epoch * size - len(rows)
     wanted = planned(scenario, len(rows))
-    start = cursor if scenario.batches == "continued" else 0
-    epochs = np.arange(start, start + wanted) // in_epoch - start // in_epoch
-    batches: list[np.ndarray] = []
-    for position in range(start, start + wanted):
-        epoch, place = divmod(position, in_epoch)
-        if not batches or place == 0:
-            moment = () if scenario.batches == "continued" else (round, visit) if visit else (round,)
-            order = rows[generator(seed, f"batches/{scenario.batches}", client, epoch, *moment).permutation(len(rows))]
-        batches.append(order[place * size : (place + 1) * size])
-    return _padded(batches, size, epochs)
-
-
-def _padded(batches: list[np.ndarray], size: int, epochs: np.ndarray) -> Plan:
-    counts = np.array([len(batch) for batch in batches])
-    if (counts == size).all():
-        return Plan(np.concatenate(batches).reshape(-1, size), counts, epochs)
-    table = np.stack([np.concatenate([batch, np.full(size - len(batch), batch[0])]) for batch in batches])
-    return Plan(table, counts, epochs)
+    continued = scenario.batches == "continued"
+    start = cursor if continued else 0
+    moment = () if continued else (round, visit) if visit else (round,)
+    first, last = start // in_epoch, (start + wanted - 1) // in_epoch
+    purpose, shuffled = f"batches/{scenario.batches}", shuffler or Shuffler()
+    orders: list[np.ndarray] = []
+    for epoch in range(first, last + 1):
+        orders.append(rows[shuffled.permutation(len(rows), seed, purpose, client, epoch, *moment)])
+        if padding:
+            orders.append(np.full(padding, orders[-1][(in_epoch - 1) * size]))
+    positions = np.arange(start, start + wanted)
+    skipped = start - first * in_epoch
+    table = (np.concatenate(orders) if len(orders) > 1 else orders[0]).reshape(-1, size)[skipped : skipped + wanted]
+    counts = np.full(wanted, size)
+    if padding:
+        counts[positions % in_epoch == in_epoch - 1] = size - padding
+    return Plan(table, counts, positions // in_epoch - first)
 
 
 class Planner:
     """Every client's batches. Those of the next round can be made while a device is busy with this one."""
 
     def __init__(self, scenario: Scenario, clients: Sequence[np.ndarray]) -> None:
-        self._scenario, self._clients = scenario, clients
+        self._scenario, self._clients, self._shuffler = scenario, clients, Shuffler()
         self._round = 0
         self._ready: dict[int, Plan] = {}
 
     def plan(self, client: int, round: int, cursor: int, visit: int) -> Plan:
         if round == self._round and not visit and client in self._ready:
             return self._ready.pop(client)
-        return plan(self._scenario, self._clients[client], self._scenario.seed, round, client, cursor, visit)
+        rows, seed = self._clients[client], self._scenario.seed
+        return plan(self._scenario, rows, seed, round, client, cursor, visit, self._shuffler)
 
     def prepare(self, round: int, clients: Sequence[int]) -> None:
         """Batches of a round to come. One stream across rounds has none before its turn."""

@@ -62,9 +62,14 @@ class Pool:
         """`count` samples, evenly spread over the pool; all of them where there are no more."""
         if count is None or count >= len(self):
             return self
-        rows = torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long()
-        x = Windows(self.x.tokens, self.x.starts[rows], self.x.length) if isinstance(self.x, Windows) else self.x[rows]
-        return Pool(x, self.y[rows])
+        return self.rows(torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long())
+
+    def rows(self, rows: Tensor | np.ndarray) -> Pool:
+        """Some of the samples, in the order they are named."""
+        places = torch.as_tensor(rows)
+        x = self.x
+        part = Windows(x.tokens, x.starts[places], x.length) if isinstance(x, Windows) else x[places]
+        return Pool(part, self.y[places])
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,10 @@ class Batched:
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         """Clients of like length train together, so that few wait for others."""
-        order = sorted(range(len(assignment.works)), key=lambda at: assignment.works[at].steps)
+        order = sorted(range(len(assignment.works)), key=assignment.works.lengths.__getitem__)
         for start in range(0, len(order), STACKED_AT_MOST):
             positions = tuple(order[start : start + STACKED_AT_MOST])
-            yield positions, self._group(assignment, [assignment.works[at] for at in positions])
+            yield positions, self._group(assignment, assignment.works.at(positions))
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         equal = len({work.steps for work in works}) == 1
@@ -88,10 +88,11 @@ class Batched:
             carry = vmap(begin, in_dims=(0 if own else None, 0, 0))(buffers, kept["slots"], task)
             start = torch.tensor(0, device=device)
             advance = self._advance(rules, len(works), (carry, received, task, start, round))
-            for step in range(max(work.steps for work in works)):
+            longest = max(work.steps for work in works)
+            for step in range(longest):
                 carry = advance(carry, received, task, torch.tensor(step, device=device), round)
             step = None
-            return vmap(finish)(carry, kept["slots"], task)  # type: ignore[no-any-return]
+            return {**vmap(finish)(carry, kept["slots"], task), "computed": task.rows[:, :longest].numel()}
         except RuntimeError as fault:
             if any(word in str(fault) for word in _REFUSALS):
                 raise CannotExecute(str(fault).strip().splitlines()[0]) from fault

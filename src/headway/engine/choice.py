@@ -102,7 +102,7 @@ class _Contest:
     @property
     def projected(self) -> float:
         """Seconds that all rounds would take."""
-        steps = max((work.steps for work in self.assignment.works), default=1)
+        steps = max(self.assignment.works.lengths, default=1)
         longest: int = self.world.shapes["rows"][0]
         return self.world.scenario.rounds * self.seconds * longest / steps
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,35 @@ class Work:
     """The key of (seed, round, client), for models that draw from torch's own generator."""
 
 
+class Works:
+    """A cohort's works: each is made when it is asked for and held until it is let go, so not all are there at once."""
+
+    def __init__(self, lengths: Sequence[int] = (), make: Callable[[int], Work] | None = None) -> None:
+        self.lengths = tuple(lengths)
+        """K_i of each, known without making it."""
+        self._make = make
+        self._held: dict[int, Work] = {}
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, at: int) -> Work:
+        if at not in self._held:
+            assert self._make is not None
+            self._held[at] = self._make(at)
+        return self._held[at]
+
+    def __iter__(self) -> Iterator[Work]:
+        return (self[at] for at in range(len(self)))
+
+    def at(self, positions: Iterable[int]) -> list[Work]:
+        return [self[position] for position in positions]
+
+    def let_go(self, positions: Iterable[int]) -> None:
+        for position in positions:
+            self._held.pop(position, None)
+
+
 @dataclass(frozen=True)
 class Assignment:
     """A whole cohort's work: the message is the same for all."""
@@ -34,7 +63,7 @@ class Assignment:
     round: int
     received: Message
     buffers: Buffers
-    works: tuple[Work, ...]
+    works: Works
     shapes: Mapping[str, tuple[int, ...]]
     """Of a task's tensors, the largest that this run can meet."""
 
@@ -42,7 +71,8 @@ class Assignment:
 Trained = tuple[tuple[int, ...], dict[str, Any]]
 """Positions in the cohort, and what `local.finish` returned for them, leaves stacked along a leading axis.
 
-An executor may add their `local.summary` under that name.
+Beside it stands `computed`, the number of samples that went through the network, those included that only filled a
+shape. An executor may add their `local.summary` under that name.
 """
 
 

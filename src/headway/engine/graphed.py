@@ -9,6 +9,8 @@ serves every round.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +33,10 @@ ALIGNMENT = 16
 """Bytes."""
 WARMING = 2
 """Calls before a capture: compilation, choice of algorithms, workspaces."""
+WHOLE = 16
+"""Steps up to which a stack's whole round is one graph: small networks leave the device waiting for the host."""
+WHOLES = 4
+"""Numbers of steps for which such a graph is kept."""
 
 
 def _aligned(one: Tensor) -> int:
@@ -123,13 +129,16 @@ def _stream() -> torch.cuda.Stream:
 
 
 def _captured(
-    function: Callable[[], Any], stream: torch.cuda.Stream, before: Callable[[], Any] = lambda: None
+    function: Callable[[], Any],
+    stream: torch.cuda.Stream,
+    before: Callable[[], Any] = lambda: None,
+    warming: int = WARMING,
 ) -> torch.cuda.CUDAGraph:
     """The function's work as a graph; `before` goes ahead of each call that warms up."""
     graph = torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(WARMING):
+        for _ in range(warming):
             before()
             function()
     torch.cuda.synchronize()
@@ -142,8 +151,8 @@ class _Seat:
     """A place with its stream and the graphs that work on it."""
 
     def __init__(self, programs: Sequence[Any], place: Place, result: Any) -> None:
-        self.place, self.stream = place, _stream()
-        begin, advance, finish = programs
+        self.place, self.result, self.stream = place, result, _stream()
+        self.programs = begin, advance, finish = programs
         self._begin = _captured(lambda: begin(place), self.stream)
         self._advance = _captured(lambda: advance(place), self.stream, before=place["index"].zero_)
         self._finish = _captured(lambda: finish(place, result), self.stream)
@@ -161,11 +170,25 @@ class _Seat:
                 self._advance.replay()
             self._finish.replay()
 
+    def whole(self, steps: int, then: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+        """All of it, and what comes after, as one graph."""
+        begin, advance, finish = self.programs
+
+        def all_of_it() -> None:
+            begin(self.place)
+            for _ in range(steps):
+                advance(self.place)
+            finish(self.place, self.result)
+            then()
+
+        return _captured(all_of_it, self.stream, warming=0)
+
 
 class _Packed:
     """Every seat's task and the weights, which travel to the device in one copy.
 
-    It is made on the host in memory that the device can read by itself.
+    It is made on the host in memory that the device can read by itself: in one of two places, so that the next one can
+    be made while the last one still travels.
     """
 
     def __init__(self, example: Task, shapes: Mapping[str, tuple[int, ...]], seats: int, device: torch.device) -> None:
@@ -178,38 +201,46 @@ class _Packed:
         }
         ones["weights"] = torch.zeros((), dtype=torch.float64)
         sizes = {name: seats * _aligned(one) * one.element_size() for name, one in ones.items()}
-        self._host = torch.zeros(sum(sizes.values()), dtype=torch.uint8).pin_memory()
-        self._device = self._host.to(device)
+        *starts, total = itertools.accumulate(sizes.values(), initial=0)
+
+        def parts(memory: Tensor) -> dict[str, Tensor]:
+            found = {}
+            for (name, one), start in zip(ones.items(), starts, strict=True):
+                part = memory[start : start + sizes[name]].view(one.dtype)
+                form = (seats, *one.shape), (_aligned(one), *one.stride())
+                found[name] = part.as_strided(*form, part.storage_offset())
+            return found
+
+        self._hosts = [torch.zeros(total, dtype=torch.uint8).pin_memory() for _ in range(2)]
+        self._arrays = [{name: part.numpy() for name, part in parts(host).items()} for host in self._hosts]
+        self._arrived = [torch.cuda.Event() for _ in self._hosts]  # type: ignore[no-untyped-call]
+        self._device = torch.zeros(total, dtype=torch.uint8, device=device)
+        self._turn = 0
         self.round = torch.zeros((), dtype=torch.int64, device=device)
-        self._arrays: dict[str, np.ndarray] = {}
-        tensors: dict[str, Tensor] = {}
-        start = 0
-        for name, one in ones.items():
-            form = (seats, *one.shape), (_aligned(one), *one.stride())
-            here, there = (part[start : start + sizes[name]].view(one.dtype) for part in (self._host, self._device))
-            self._arrays[name], tensors[name] = (
-                here.as_strided(*form, here.storage_offset()).numpy(),
-                there.as_strided(*form, there.storage_offset()),
-            )
-            start += sizes[name]
+        tensors = parts(self._device)
         self.weights = tensors["weights"]
         self.tasks = Task(**{name: tensors[name] for name in names})
 
     def load(self, round: int, works: Sequence[Work]) -> None:
         """Seats without a client repeat the first one, at weight 0."""
-        arrays, seats = self._arrays, len(self._arrays["weights"])
+        self._turn = 1 - self._turn
+        self._arrived[self._turn].synchronize()
+        arrays = self._arrays[self._turn]
+        seats = len(arrays["weights"])
         self.round.fill_(round)
         arrays["weights"][: len(works)] = [work.weight for work in works]
         arrays["weights"][len(works) :] = 0
         for seat in range(seats):
             task = works[seat if seat < len(works) else 0].task
             for field, array in vars(task).items():
-                view = arrays[field][seat, ...]
-                if view.shape != array.shape:
-                    view[...] = 0
-                    view = view[tuple(slice(0, length) for length in array.shape)]
-                view[...] = array
-        self._device.copy_(self._host, non_blocking=True)
+                whole = arrays[field]
+                if array.shape == whole.shape[1:]:
+                    whole[seat] = array
+                else:
+                    whole[seat] = 0
+                    whole[seat][tuple(slice(0, length) for length in array.shape)] = array
+        self._device.copy_(self._hosts[self._turn], non_blocking=True)
+        self._arrived[self._turn].record()
 
 
 class _Hall:
@@ -220,24 +251,27 @@ class _Hall:
         self.device = rules.pool.y.device
         self.size = min(AT_ONCE[layout], len(assignment.works))
         self.received, self.buffers = _kept_in(dict(assignment.received)), _kept_in(assignment.buffers)
-        works = assignment.works[: self.size]
+        works = assignment.works.at(range(self.size))
         self.packed = _Packed(works[0].task, assignment.shapes, self.size, self.device)
         self.packed.load(assignment.round, works)
         functions = _Functions(rules, layout, "buffers" in works[0].kept)
         places = [self._place(functions, number, kept) for number, kept in enumerate(self._kept(works))]
         self.result = _room(functions.finished(places[0]), None if self.stacked else self.size)
         results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
+        how = {"compiled": compiled, "combined": self.stacked}
         programs = (
-            traced(functions.begin, (places[0],), compiled=compiled),
-            traced(functions.advance, (places[0],), compiled=compiled),
-            traced(functions.finish, (places[0], results[0]), compiled=compiled),
+            traced(functions.begin, (places[0],), **how),
+            traced(functions.advance, (places[0],), **how),
+            traced(functions.finish, (places[0], results[0]), **how),
         )
         self.seats = [_Seat(programs, place, into) for place, into in zip(places, results, strict=True)]
         given = (self.result, self.packed.weights)
         self.summary = _room(local.summary(*given))
-        summarise = traced(_summarise, (*given, self.summary), compiled=compiled)
+        summarise = traced(_summarise, (*given, self.summary), **how)
         self.stream = _stream()
-        self._summarise = _captured(lambda: summarise(*given, self.summary), self.stream)
+        self._sum_up = lambda: summarise(*given, self.summary)
+        self._summarise = _captured(self._sum_up, self.stream)
+        self._wholes: dict[int, torch.cuda.CUDAGraph] = {}
 
     def _kept(self, works: Sequence[Work]) -> list[Any]:
         """What is kept, for each seat."""
@@ -264,15 +298,31 @@ class _Hall:
         seats = self.seats[: len(steps)]
         for seat, kept in zip(seats, self._kept(works), strict=True):
             seat.load(kept)
-        for seat, count in zip(seats, steps, strict=True):
-            seat.play(count)
-        for seat in seats:
-            self.stream.wait_stream(seat.stream)
-        with torch.cuda.stream(self.stream):
-            self._summarise.replay()
+        whole = self._whole(longest)
+        if whole is None:
+            for seat, count in zip(seats, steps, strict=True):
+                seat.play(count)
+                self.stream.wait_stream(seat.stream)
+            with torch.cuda.stream(self.stream):
+                self._summarise.replay()
+        else:
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                whole.replay()
         torch.cuda.current_stream().wait_stream(self.stream)
         told = self.summary["told"][: len(works)]
-        return {**self.result, "summary": {**self.summary, "told": told}}
+        return {**self.result, "summary": {**self.summary, "told": told}, "computed": self._computed(steps)}
+
+    def _computed(self, steps: Sequence[int]) -> int:
+        """Samples of so many steps in each seat, in use or not."""
+        batch = int(self.packed.tasks.rows.shape[-1])
+        return batch * sum(steps) * (self.size if self.stacked else 1)
+
+    def _whole(self, steps: int) -> torch.cuda.CUDAGraph | None:
+        """The graph of a stack's whole round of so many steps, where one is kept."""
+        if self.stacked and steps <= WHOLE and steps not in self._wholes and len(self._wholes) < WHOLES:
+            self._wholes[steps] = self.seats[0].whole(steps, self._sum_up)
+        return self._wholes.get(steps)
 
 
 class _Exam:
@@ -313,11 +363,11 @@ class Graphed:
 
         Every group is written into the same memory: what is wanted of one is read before the next.
         """
-        order = sorted(range(len(assignment.works)), key=lambda at: assignment.works[at].steps)
+        order = sorted(range(len(assignment.works)), key=assignment.works.lengths.__getitem__)
         hall = self._hall = self._hall or self._opened(assignment)
         for start in range(0, len(order), hall.size):
             positions = tuple(order[start : start + hall.size])
-            works = [assignment.works[at] for at in positions]
+            works = assignment.works.at(positions)
             try:
                 trained = hall.train(assignment, works)
             except RuntimeError as fault:
@@ -339,8 +389,9 @@ class Graphed:
         if self._exam is None and not self._no_exam:
             try:
                 self._exam = _Exam(self.rules, self.compiled, given)
-            except Exception:  # a pass that cannot be captured is made without
+            except Exception as fault:  # a pass that cannot be captured is made without
                 self._no_exam = True
+                warnings.warn(f"the evaluation is not captured ({first_words(fault)})", stacklevel=2)
         if self._exam is None or not self._exam.holds(given):
             return local.score(self.rules, *given)
         return self._exam.sit(given)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headway.engine import serial
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works
 from headway.engine.local import Rules
 from headway.errors import ClientError
 from headway.vectors import tree_map
@@ -52,7 +52,7 @@ def _serve(connection: Connection, others: list[Connection], rules: Rules, deter
                 return
             if kind == "round":
                 number, received, buffers = content
-                assignment = Assignment(number, _unpacked(received), _unpacked(buffers), (), {})
+                assignment = Assignment(number, _unpacked(received), _unpacked(buffers), Works(), {})
                 continue
             try:
                 answer = "done", _packed(serial.train(rules, assignment, _unpacked_work(content)))
@@ -101,7 +101,7 @@ class Pool:
         shared = ("round", (assignment.round, _packed(assignment.received), _packed(assignment.buffers)))
         for connection in self.connections:
             self._send(connection, shared)
-        waiting = sorted(range(len(assignment.works)), key=lambda at: -assignment.works[at].steps)
+        waiting = sorted(range(len(assignment.works)), key=lambda at: -assignment.works.lengths[at])
         idle, busy = list(self.connections), dict[Any, int]()
         done: dict[int, Any] = {}
         for position in range(len(assignment.works)):
@@ -112,7 +112,7 @@ class Pool:
                 for connection in ready:
                     done[busy.pop(connection)] = self._receive(connection)
                     idle.append(connection)
-            yield (position,), tree_map(lambda leaf: leaf.unsqueeze(0), done.pop(position))
+            yield (position,), serial.alone(done.pop(position), assignment.works[position])
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from headway import random
+from headway.data.batches import planned
 from headway.data.turnout import Turnout
-from headway.engine.executor import Assignment, Executor, Work
+from headway.engine.executor import Assignment, Executor, Work, Works
 from headway.engine.local import Task, summary
 from headway.engine.network import Buffers
 from headway.engine.world import World
@@ -56,6 +58,10 @@ class Outcome:
     """‖θ_{t+1} − θ_t‖."""
     steps: int
     """Local steps whose work reached the server."""
+    samples: int
+    """Samples in these steps."""
+    padding: float
+    """Share of the samples computed that only filled a shape."""
     bytes_down: int
     bytes_up: int
     measures: dict[str, float]
@@ -132,6 +138,28 @@ def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
     return received, size
 
 
+def _works(
+    world: World,
+    held: Callable[[int], dict[str, Any] | None],
+    clients: Sequence[int],
+    weights: Sequence[float],
+    cuts: Mapping[int, int],
+    round: int,
+    visit: int = 0,
+) -> Works:
+    """The clients' works; `cuts` has the steps, by place, of those that do not take all of them."""
+
+    def most(place: int) -> int:
+        steps = planned(world.scenario, int(world.federation.sizes[clients[place]]))
+        return min(steps, cuts.get(place, steps))
+
+    def make(place: int) -> Work:
+        client, weight = clients[place], float(weights[place])
+        return work_for(world, held(client), client, round, weight=weight, steps_at_most=cuts.get(place), visit=visit)
+
+    return Works([most(place) for place in range(len(clients))], make)
+
+
 def assign(
     world: World,
     model: Model,
@@ -142,10 +170,9 @@ def assign(
 ) -> tuple[Assignment, int]:
     """The cohort's work, and the bytes that go down to one client."""
     received, down = _broadcast(world, model, round)
-    works = tuple(
-        work_for(world, store.get(client), client, round, weight=1 / len(cohort), steps_at_most=steps_at_most)
-        for client in cohort
-    )
+    count = len(cohort)
+    cuts = {} if steps_at_most is None else dict.fromkeys(range(count), steps_at_most)
+    works = _works(world, store.get, cohort, [1 / count] * count if count else [], cuts, round)
     travelling = 0 if world.scenario.buffers == "keep-local" else nbytes(model.buffers)
     return Assignment(round, received, model.buffers, works, world.shapes), down + travelling
 
@@ -165,8 +192,9 @@ class _Intake:
         self.sum: dict[str, Any] | None = None
         self.each: dict[int, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}
+        self._told: list[tuple[tuple[int, ...], Tensor]] = []
         self.loss = 0.0
-        self.steps = self.bytes_up = 0
+        self.steps = self.bytes_up = self.samples = self.computed = 0
 
     def held(self, client: int) -> dict[str, Any] | None:
         """What a client holds now: from its last turn in this round, else from before."""
@@ -178,17 +206,25 @@ class _Intake:
         if summed is None:
             weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
             summed = summary(trained, weights)
-        told = summed["told"].cpu().numpy()
-        self._check_finite(positions, told)
         self.sum = copied(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
-        self.loss += sum(work.weight * loss for work, loss in zip(works, told[:, 0], strict=True))
-        self.steps += int(told[:, 2].sum())
-        self.bytes_up += int(told[:, 3].sum())
+        self._told.append((tuple(positions), copied(summed["told"])))
+        self.samples += sum(int(work.task.counts.sum()) for work in works)
+        self.computed += trained["computed"]
         for at, (position, work) in enumerate(zip(positions, works, strict=True)):
             if self.world.method.needs_each:
                 self.each[position] = copied(row(trained["fields"], at))
             if self.world.keeps:
                 self._keep(work, trained, at)
+
+    def settle(self) -> None:
+        """Read what clients told of themselves; a device that is still at work is waited for here."""
+        for positions, rows in self._told:
+            told = rows.cpu().numpy()
+            self._check_finite(positions, told)
+            self.loss += float(self.weights[list(positions)] @ told[:, 0])
+            self.steps += int(told[:, 2].sum())
+            self.bytes_up += int(told[:, 3].sum())
+        self._told.clear()
 
     def _keep(self, work: Work, trained: dict[str, Any], at: int) -> None:
         kept: dict[str, Any] = {"slots": row(trained["kept"], at)}
@@ -212,23 +248,29 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
     """Everybody's local training. A client drawn twice trains twice, from what its first turn left it with."""
     intake = _Intake(world, store, turnout.clients, assignment.round)
     for visit, wave in enumerate(turnout.waves):
-        works = tuple(
-            work_for(
-                world,
-                intake.held(turnout.clients[place]),
-                turnout.clients[place],
-                assignment.round,
-                weight=float(intake.weights[place]),
-                steps_at_most=turnout.cut.get(place),
-                visit=visit,
-            )
-            for place in wave
+        works = _works(
+            world,
+            intake.held,
+            [turnout.clients[place] for place in wave],
+            [intake.weights[place] for place in wave],
+            {at: turnout.cut[place] for at, place in enumerate(wave) if place in turnout.cut},
+            assignment.round,
+            visit,
         )
+        begun = 0
         for positions, trained in executor.run(replace(assignment, works=works)):
-            if not visit and world.device.type != "cpu" and assignment.round < world.scenario.rounds:
-                world.planner.prepare(assignment.round + 1, world.turnout(assignment.round + 1).clients)
-            intake.take([wave[at] for at in positions], trained, [works[at] for at in positions])
+            begun += len(positions)
+            if begun == len(turnout.clients) and world.device.type != "cpu":
+                _look_ahead(world, assignment.round + 1)
+            intake.take([wave[at] for at in positions], trained, works.at(positions))
+            works.let_go(positions)
     return intake
+
+
+def _look_ahead(world: World, round: int) -> None:
+    """The next round's batches, made while a device is still busy with this one's."""
+    if round <= world.scenario.rounds:
+        world.planner.prepare(round, world.turnout(round).clients)
 
 
 def play(
@@ -254,6 +296,8 @@ def play(
         train_loss=None,
         update_norm=0.0,
         steps=0,
+        samples=0,
+        padding=0.0,
         bytes_down=0 if world.method.pooled else down * turnout.asked,
         bytes_up=0,
         measures={},
@@ -272,9 +316,14 @@ def play(
         population=world.population,
         each=tuple(fields for _, fields in sorted(intake.each.items())) if world.method.needs_each else None,
     )
+    if world.device.type == "cpu" or world.method.owned(model.server):
+        intake.settle()  # a GPU goes on, but what is changed in place must not see a client's failure
     theta, server = world.method.update(model.theta, uploads, model.server)
     server = conformed(server, model.server, "the server state")
-    moved_by = float((theta - model.theta).norm(torch.float64))
+    norm = (theta - model.theta).norm(torch.float64)
+    after = Model(laid_out(theta, model.theta), model.buffers, _kept(world, server, model.server))
+    intake.settle()
+    moved_by = float(norm)
     if not math.isfinite(moved_by):
         raise ServerDiverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
@@ -285,6 +334,8 @@ def play(
         train_loss=intake.loss,
         update_norm=moved_by,
         steps=intake.steps,
+        samples=intake.samples,
+        padding=1 - intake.samples / intake.computed,
         bytes_up=0 if world.method.pooled else intake.bytes_up + travelling,
         measures={
             name: float(value)
@@ -294,7 +345,7 @@ def play(
     for client in dict.fromkeys(turnout.clients):  # only now: a round that fails leaves every client as it was
         if client in intake.kept:
             store.put(client, intake.kept[client])
-    return Model(laid_out(theta, model.theta), buffers, _kept(world, server, model.server)), outcome
+    return replace(after, buffers=buffers), outcome
 
 
 def _as(buffers: Buffers, like: Buffers) -> Buffers:

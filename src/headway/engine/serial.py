@@ -34,6 +34,11 @@ def train(rules: Rules, assignment: Assignment, work: Work) -> dict[str, Any]:
         raise ClientError.at(cause, round=assignment.round, clients=[work.client], step=step) from fault
 
 
+def alone(result: dict[str, Any], work: Work) -> dict[str, Any]:
+    """One client's result as that of a group."""
+    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": work.task.rows.size}
+
+
 class Serial:
     name = "serial"
 
@@ -41,9 +46,9 @@ class Serial:
         self.rules = rules
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        for position, work in enumerate(assignment.works):
-            result = train(self.rules, assignment, work)
-            yield (position,), tree_map(lambda leaf: leaf.unsqueeze(0), result)
+        for position in range(len(assignment.works)):
+            work = assignment.works[position]
+            yield (position,), alone(train(self.rules, assignment, work), work)
 
     def close(self) -> None:
         pass

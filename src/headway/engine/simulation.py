@@ -82,7 +82,7 @@ def simulate(
                 bytes_up=progress.bytes_up + outcome.bytes_up,
                 steps=progress.steps + outcome.steps,
             )
-            told = {name: value for name, value in asdict(outcome).items() if value is not None}
+            told = {name: value for name, value in vars(outcome).items() if value is not None}
             record: Record = {"round": number, **told.pop("measures"), **told}
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()

@@ -7,6 +7,7 @@ tensors it reaches from outside (the samples) are read anew on every call.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +27,11 @@ OPTIONS: dict[str, Any] = {"loop_ordering_after_fusion": False}
 """Of torch's compiler. In 2.11 the reordering of loops trips over operations on lists of tensors."""
 
 
-def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled: bool) -> Any:
+def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled: bool, combined: bool = False) -> Any:
     """The function for arguments of these shapes; with `compiled` by torch's compiler, at its first call.
 
-    It may write into its arguments: tracing works on copies.
+    It may write into its arguments: tracing works on copies. `combined` puts small kernels of a GPU together, for
+    networks so small that the number of kernels counts more than their work.
     """
     flat, structure = pytree.tree_flatten(arguments)
     form: list[Any] = []
@@ -42,7 +44,8 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
     _free_layouts(graph)
-    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=OPTIONS) if compiled else graph
+    options = {**OPTIONS, "combo_kernels": combined}
+    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options) if compiled else graph
     return lambda *given: pytree.tree_unflatten(program(*leaves_of(given)), form[0])
 
 
@@ -53,26 +56,47 @@ def _refuse_own_draws(graph: GraphModule) -> None:
             raise CannotExecute(f"the model draws random numbers by itself ({node.target})")
 
 
-def _writes_inside(node: Node) -> bool:
-    """Whether an operation changes a tensor that is no argument of the program."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return False
-    return not (isinstance(node.args[0], Node) and node.args[0].op == "placeholder")
+def _memory(graph: GraphModule) -> dict[Node, Node]:
+    """For each operation the one whose memory its result lies in: itself, or what it is a view of."""
+    owners: dict[Node, Node] = {}
+    for node in graph.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        looks_into = node.target in (operator.getitem, aten._unsafe_view.default) or (
+            schema is not None and any(value.alias_info is not None for value in schema.returns)
+        )
+        source = node.args[0] if node.args else None
+        owners[node] = owners[source] if looks_into and isinstance(source, Node) else node
+    return owners
+
+
+def _written(graph: GraphModule, owners: dict[Node, Node]) -> set[Node]:
+    """The owners of memory that some operation writes into; a mere change of shape is none."""
+    found: set[Node] = set()
+    for node in graph.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable or torch.Tag.inplace_view in node.target.tags:
+            continue
+        for argument, given in zip(schema.arguments, node.args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                parts = given if isinstance(given, list | tuple) else [given]
+                found |= {owners[part] for part in parts if isinstance(part, Node)}
+    return found
 
 
 def _free_layouts(graph: GraphModule) -> None:
     """Without copies that only change the memory layout: the compiler chooses layouts by itself.
 
     `group_norm` asks for channels apart whatever its kernel wants, and so a network whose convolutions want them
-    together would be copied back and forth at every layer.
+    together would be copied back and forth at every layer. A copy stays where it, or what it was made of, is written
+    into.
     """
-    if any(_writes_inside(node) for node in graph.graph.nodes):
-        return  # a copy may be there to be written into
+    owners = _memory(graph)
+    written = _written(graph, owners)
     for node in list(graph.graph.nodes):
         if node.target is aten.clone.default and node.kwargs.get("memory_format") is torch.contiguous_format:
-            node.replace_all_uses_with(node.args[0])
-            graph.graph.erase_node(node)
+            if not {owners[node], owners[node.args[0]]} & written:
+                node.replace_all_uses_with(node.args[0])
+                graph.graph.erase_node(node)
         elif node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default
     graph.recompile()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from headway.data.batches import Planner, planned
 from headway.data.federation import Federation, Pool, federate
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.turnout import Turnout, turnout
+from headway.data.validation import held_out
 from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError
@@ -239,6 +241,8 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    if scenario.validation is not None:
+        federation = held_out(federation, scenario.validation, scenario.split_seed)
     federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
     augmentation.check(scenario.augmentation, federation.train.x)
     if scenario.target is not None and not federation.classes:
@@ -248,7 +252,12 @@ def build(
         federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
     asked = _sampling(scenario, method).most(scenario.rounds)
     method.fits(len(federation.clients), min(scenario.cohort, asked) if scenario.over_selection else asked)
-    device, dtype = device_of(scenario.device), _DTYPES[scenario.precision]
+    device = device_of(scenario.device)
+    if scenario.precision == "auto":
+        scenario = dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
+    if scenario.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    dtype = _DTYPES[scenario.precision]
     module = model or random.built(
         lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
         scenario.seed,

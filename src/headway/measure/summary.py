@@ -18,6 +18,7 @@ def summarise(records: Sequence[Numbers], target: float | None) -> Numbers:
     smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
     return {
         "rounds": round,
+        "measured_on": last.get("measured_on", "test"),
         "accuracy": level_at(records, "accuracy_smoothed", round),
         "accuracy_raw": level_at(records, "accuracy", round),
         "accuracy_top": top(records),
@@ -34,8 +35,18 @@ def summarise(records: Sequence[Numbers], target: float | None) -> Numbers:
         "bytes_up": last.get("bytes_up_total", 0),
         "bytes_per_round": (last.get("bytes_down_total", 0) + last.get("bytes_up_total", 0)) / round if round else 0,
         "steps": sum(record["steps"] for record in records),
+        "padding": _padding(records),
         "seconds": sum(record["seconds_training"] + record["seconds_evaluation"] for record in records),
     }
+
+
+def _padding(records: Sequence[Numbers]) -> float | None:
+    """Share of all samples computed that only filled a shape; None where the records do not say."""
+    told = [record for record in records if record.get("samples")]
+    if not told:
+        return None
+    samples = sum(record["samples"] for record in told)
+    return float(1 - samples / sum(record["samples"] / (1 - record["padding"]) for record in told))
 
 
 _AVERAGED = (
@@ -51,6 +62,7 @@ _AVERAGED = (
     "bytes_up",
     "bytes_per_round",
     "steps",
+    "padding",
     "seconds",
 )
 _REACHED = ("rounds_to_target", "rounds_to_target_raw", "bytes_to_target")
@@ -59,6 +71,7 @@ _REACHED = ("rounds_to_target", "rounds_to_target_raw", "bytes_to_target")
 def over_seeds(name: str, summaries: Sequence[Numbers]) -> Numbers:
     """Mean and deviation (n−1) over the seeds of one method. A target that some seed did not reach has no mean."""
     combined: Numbers = {"name": name, "seeds": len(summaries), "target": summaries[0]["target"]}
+    combined["measured_on"] = summaries[0]["measured_on"]
     combined["rounds"] = max(summary["rounds"] for summary in summaries)
     for key in _AVERAGED + _REACHED:
         values = [summary[key] for summary in summaries]
