@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from headway.errors import UserError, nearest
@@ -41,6 +42,43 @@ def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, 
         raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
     entry = known[name]
     return entry, {**defaults(entry), **_options(entry, options)}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The piece of a spelled method that has an argument."""
+
+    entry: Entry
+    place: int
+    name: str
+    given: bool
+    """Whether the text gives its value."""
+
+    def parse(self, text: str) -> Any:
+        return _value(self.entry.name, self.name, text, get_type_hints(self.entry.build)[self.name])
+
+
+def owner(spelled: str, name: str) -> Owner | None:
+    """Whose argument `name` is; None where no piece has one of that name."""
+    found = []
+    for place, piece in enumerate(pieces(spelled)):
+        entry, values = chosen(piece)
+        if name in values:
+            found.append(Owner(entry, place, name, name in _options(entry, piece.partition(":")[2])))
+    if len(found) > 1:
+        names = " and ".join(one.entry.name for one in found)
+        raise UserError(f"'{name}' is an argument of {names} in '{spelled}'; write its value in the method")
+    return found[0] if found else None
+
+
+def with_option(spelled: str, name: str, value: str) -> str:
+    """`fedprox+acg` with lam, 0.9 → `fedprox+acg:lam=0.9`."""
+    found = owner(spelled, name)
+    assert found is not None
+    assert not found.given
+    parts = pieces(spelled)
+    parts[found.place] += f"{',' if ':' in parts[found.place] else ':'}{name}={value}"
+    return "+".join(parts)
 
 
 def _single(spelled: str, known: dict[str, Entry]) -> Method:

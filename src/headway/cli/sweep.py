@@ -1,0 +1,71 @@
+"""headway sweep."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headway.cli.flags import with_settings
+from headway.cli.screen import JSON, print_json, screen
+from headway.errors import UserError
+
+
+@with_settings
+def sweep(
+    method: Annotated[str, typer.Argument(help="fedacg, fedacg:half=false or fedprox+acg", show_default=False)],
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", help="NAME=VALUE,VALUE, or papers, fedacg, gradma: what they searched; repeatable"),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="rounds of all candidates together, by successive halving", min=1)
+    ] = None,
+    scenario: Annotated[
+        str, typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="folder of the runs; one under runs/sweep by default", show_default=False),
+    ] = None,
+    json: Annotated[bool, JSON] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+) -> None:
+    """Try every combination of a grid; choose the best by samples held out of training, never by the test set."""
+    from headway.cli.progress import Bar
+    from headway.tuning import sweep as sweeps
+
+    asked = grid or []
+    folder = out or sweeps.default_folder(method, asked, scenario, budget, settings)
+    with Bar(Console(stderr=json), quiet) as bar:
+        try:
+            found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
+        except KeyboardInterrupt:
+            bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
+            raise
+    _report(found, folder, json)
+
+
+def _report(found: Any, folder: Path, as_json: bool) -> None:
+    from headway.tuning.picture import picture
+    from headway.tuning.table import caption, markdown, terminal
+
+    drawn = picture(found, folder / "sweep.png") if found.best is not None else None
+    (folder / "sweep.md").write_text(markdown(found, drawn.name if drawn else None), encoding="utf-8")
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        console = screen()
+        console.print(terminal(found))
+        console.print(f"\n{caption(found)}", markup=False)
+        typer.echo(f"picture: {drawn or 'none'}\ntables:  {folder / 'sweep.md'}, {folder / 'sweep.json'}")
+    if found.best is None:
+        causes = "; ".join(dict.fromkeys(str(trial.failure) for trial in found.trials))
+        raise UserError(f"there is no best: every candidate failed ({causes})")
+    if not as_json:
+        console.print(f"best: {found.command}", markup=False, soft_wrap=True)

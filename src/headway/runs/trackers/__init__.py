@@ -1,0 +1,1 @@
+"""Writers for other programs' dashboards: TensorBoard and MLflow, each an optional extra."""

@@ -1,0 +1,64 @@
+"""TensorBoard: one event file for each run, in RUN/tensorboard or in DIR/RUN.
+
+A resume writes the file anew from the run's own records, so the curve has every round once, also after a kill.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from headway.runs.trackers.tracking import Tracked, scalars
+
+SUFFIX = ".headway"
+"""How the names of our event files end; others in the folder are left alone."""
+
+
+class TensorBoard:
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def begins(self, run: Tracked) -> None:
+        place = self.folder / run.name if self.folder is not None else Path(str(run.folder), "tensorboard")
+        for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
+            old.unlink()
+        self.writer = _writer(place)
+        values = {key: value for key, value in run.parameters.items() if isinstance(value, bool | int | float | str)}
+        on = "validation" if "validation" in run.parameters else "test"
+        shown = {f"accuracy/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
+        for part in hparams(values, shown):  # type: ignore[no-untyped-call]
+            self.writer._get_file_writer().add_summary(part)  # add_hparams would write to a folder of its own
+        self.writer.add_text("scenario", _table(run.parameters))
+        for record in run.past:
+            self._write(record)
+        self.writer.flush()
+
+    def round(self, record: dict[str, Any]) -> None:
+        self._write(record)
+        self.writer.flush()
+
+    def ends(self, summary: dict[str, Any]) -> None:
+        self.writer.add_text("summary", _table(summary), summary["rounds"])
+
+    def closes(self, status: str) -> None:
+        self.writer.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        for name, value in scalars(record).items():
+            self.writer.add_scalar(name, value, record["round"])
+
+
+def _writer(place: Path) -> Any:
+    return SummaryWriter(str(place), filename_suffix=SUFFIX)
+
+
+def _table(values: dict[str, Any]) -> str:
+    """Markdown."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in values.items())])
+
+
+def tracker(place: str | None) -> TensorBoard:
+    return TensorBoard(None if place is None else Path(place).expanduser())

@@ -1,0 +1,181 @@
+"""Grids: which values of which arguments and settings are tried, and every combination of them as a candidate."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+from headway.errors import UserError, nearest
+from headway.methods.spelling import chosen as entry_of
+from headway.methods.spelling import method as spelled
+from headway.methods.spelling import owner, pieces, with_option
+from headway.scenario import Scenario, field_type
+
+Grid = dict[str, tuple[Any, ...]]
+"""The values of each name, in the order they are tried."""
+Asked = str | Mapping[str, Sequence[Any]] | Sequence[str]
+"""`"papers"`, `{"lam": [0.8, 0.9]}`, or texts such as `["papers", "lam=0.8,0.9"]`."""
+
+_SHARED_GROUPS = ("run", "watching", "execution")
+_SHARED = ("data", "data_dir", "partition", "split_seed", "clients", "rounds")
+"""What every candidate has in common: else their scores could not be compared."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of values: a method as it is spelled, and settings of the scenario."""
+
+    number: int
+    values: Mapping[str, Any]
+    method: str
+    settings: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{name}={text(value)}" for name, value in self.values.items())
+
+    @cached_property
+    def folder(self) -> str:
+        slug = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", self.label)
+        return f"{self.number:03d}-{slug[:80]}"
+
+
+def text(value: Any) -> str:
+    """A value as it is written after `name=` on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def tunable() -> list[str]:
+    """The settings of a scenario that may be in a grid."""
+    return [
+        setting.name
+        for setting in dataclasses.fields(Scenario)
+        if setting.name not in _SHARED and setting.metadata["group"] not in _SHARED_GROUPS
+    ]
+
+
+def grid(method: str, asked: Asked) -> Grid:
+    """The grid that is asked for; a name's own values take the place of those in a named grid."""
+    found: Grid = {}
+    own: Grid = {}
+    given = [asked] if isinstance(asked, str | Mapping) else list(asked)
+    for one in given:
+        if isinstance(one, str) and "=" not in one:
+            found |= {name: _values(method, name, values) for name, values in named(method, one.strip()).items()}
+            continue
+        for name, values in (one if isinstance(one, Mapping) else _read(one)).items():
+            if name in own:
+                raise UserError(f"the grid of '{name}' is given twice; write all its values with commas")
+            own[name] = _values(method, name, values)
+    found |= own
+    if not found:
+        raise UserError("no grid given; write --grid lam=0.8,0.85,0.9 or --grid papers")
+    return found
+
+
+def _read(given: str) -> dict[str, list[str]]:
+    """`lam=0.8,0.9` → lam: 0.8 and 0.9."""
+    name, _, values = given.partition("=")
+    return {name.strip(): [value.strip() for value in values.split(",")]}
+
+
+def named(method: str, name: str) -> dict[str, Any]:
+    """A paper's grid for a method; `papers` is that of the first paper that has one."""
+    papers = published()
+    if name not in papers and name != "papers":
+        known = ["papers", *papers]
+        raise UserError(
+            f"there is no grid '{name}'{nearest(name, known)} ({', '.join(known)}, or NAME=VALUE,VALUE such as "
+            "lam=0.8,0.9)"
+        )
+    entry = method.partition(":")[0].strip()
+    for paper in papers if name == "papers" else [name]:
+        if entry in papers[paper] and entry not in _ABOUT and len(pieces(method)) == 1:
+            return {**papers[paper].get("every", {}), **papers[paper][entry]}
+    where = "no paper searched" if name == "papers" else f"the grids of {name} do not have"
+    known = sorted({own for paper in papers.values() for own in paper} - set(_ABOUT))
+    raise UserError(f"{where} a grid for '{method}' (there are for {', '.join(known)}); write --grid NAME=VALUE,VALUE")
+
+
+_ABOUT = ("source", "note", "every")
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """grids.toml: for each paper its source, what holds for every method, and each method's own values."""
+    return tomllib.loads(files("headway.tuning").joinpath("grids.toml").read_text(encoding="utf-8"))
+
+
+def _values(method: str, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """The values in the type of the argument or setting, all different."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise UserError(f"the grid of '{name}' is {values!r}; it must be a list of values")
+    parse = _parser(method, name)
+    parsed = tuple(parse(text(value)) for value in values)
+    if not parsed:
+        raise UserError(f"the grid of '{name}' has no values; write {name}=VALUE,VALUE")
+    twice = next((value for value in parsed if parsed.count(value) > 1), None)
+    if twice is not None:
+        raise UserError(f"the grid of '{name}' has {text(twice)} twice")
+    return parsed
+
+
+def _parser(method: str, name: str) -> Any:
+    """How a text becomes a value of a name; what the name may be is decided here."""
+    found = owner(method, name)
+    if found is not None:
+        if found.given:
+            raise UserError(f"'{name}' is in the grid and in '{method}'; leave it out of one of them")
+        return found.parse
+    if name in tunable():
+        return lambda value: _setting(name, value)
+    arguments = _arguments(method)
+    if name in {setting.name for setting in dataclasses.fields(Scenario)}:
+        raise UserError(
+            f"'{name}' cannot be in a grid: all candidates share data, rounds, scores and execution "
+            f"(in a grid: {', '.join([*arguments, *tunable()])})"
+        )
+    raise UserError(
+        f"'{name}' is neither an argument of {method} ({', '.join(arguments) or 'it has none'}) nor a setting of the "
+        f"scenario{nearest(name, [*arguments, *tunable()])}"
+    )
+
+
+def _arguments(method: str) -> list[str]:
+    """Every argument that the pieces of a method have."""
+    return list(dict.fromkeys(name for piece in pieces(method) for name in entry_of(piece)[1]))
+
+
+def _setting(name: str, value: str) -> Any:
+    kind, _ = field_type(name)
+    if kind is bool:
+        if value not in ("true", "false"):
+            raise UserError(f"{name} is '{value}'; allowed: true or false")
+        return value == "true"
+    try:
+        return kind(value)
+    except ValueError:
+        raise UserError(f"{name} is '{value}'; it must be {'a whole number' if kind is int else 'a number'}") from None
+
+
+def candidates(method: str, values: Grid, scenario: Scenario) -> list[Candidate]:
+    """Every combination, the last name changing fastest; each is built once, so that a bad value is told at once."""
+    made = []
+    for number, combination in enumerate(itertools.product(*values.values()), 1):
+        chosen = dict(zip(values, combination, strict=True))
+        name, settings = method.strip(), {}
+        for key, value in chosen.items():
+            if owner(method, key) is None:
+                settings[key] = value
+            else:
+                name = with_option(name, key, text(value))
+        spelled(name)
+        scenario.changed(**settings)
+        made.append(Candidate(number, chosen, name, settings))
+    return made

@@ -1,0 +1,462 @@
+"""Sweeps: what is held out, how candidates share rounds, what a kill leaves, and that the test set has no say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import headway as hw
+from conftest import SMALL, norm_free, unequal_clients, world
+from headway.cli.main import app
+from headway.data.federation import Federation, Pool, Windows
+from headway.data.validation import held_out
+from headway.engine.world import build
+from headway.errors import UserError
+from headway.methods.spelling import method, owner, with_option
+from headway.random import built
+from headway.runs.run import simulate
+from headway.tuning.grid import candidates, grid, named, published
+from headway.tuning.halving import Stage, stages
+from headway.tuning.picture import picture
+from headway.tuning.sweep import Sweep, Trial, default_folder, sweep
+from headway.tuning.table import caption, cells, markdown
+from killing import CONTEXT
+
+QUICK = SMALL.changed(rounds=3, deterministic=True, executor="serial", validation=0.25)
+
+
+def own() -> dict[str, Any]:
+    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
+
+
+# ── what is held out ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def federation(sizes: list[int]) -> Federation:
+    """Samples whose value is their row; the test set is -1 everywhere."""
+    total = sum(sizes)
+    rows = np.random.default_rng(0).permutation(total)
+    pool = Pool(torch.arange(total).reshape(-1, 1).double(), torch.arange(total) % 3)
+    test = Pool(-torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.int64))
+    return Federation(pool, test, np.split(rows, np.cumsum(sizes)[:-1]), 3)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.floats(0.05, 0.95), st.integers(0, 5))
+def test_each_client_holds_out_its_share_of_its_own_rows_and_keeps_one(
+    sizes: list[int], share: float, seed: int
+) -> None:
+    whole = federation([*sizes, 30])
+    parted = held_out(whole, share, seed)
+    held = parted.test.x.flatten().long().numpy()
+    assert -1 not in held
+    assert torch.equal(parted.test.y, whole.train.y[torch.as_tensor(held)])
+    assert len(set(held)) == len(held)
+    for own_rows, kept in zip(whole.clients, parted.clients, strict=True):
+        mine = set(own_rows) & set(held)
+        assert set(kept) | mine == set(own_rows)
+        assert not set(kept) & mine
+        assert len(kept) >= 1
+        assert len(mine) == min(int(share * len(own_rows) + 0.5), len(own_rows) - 1)
+
+
+def test_the_same_seed_holds_out_the_same_rows() -> None:
+    one, again, other = (held_out(federation([20, 30]), 0.2, seed).test.x.flatten().tolist() for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_windows_of_text_can_be_held_out() -> None:
+    tokens = torch.arange(50, dtype=torch.uint8)
+    pool = Pool(Windows(tokens, torch.arange(40), 4), torch.arange(40))
+    parted = held_out(Federation(pool, pool, [np.arange(40)], 50), 0.1, 0)
+    assert parted.test.x.shape == (4, 4)
+    assert torch.equal(parted.test.x[:][:, 0], parted.test.y)
+
+
+def test_clients_too_small_to_hold_anything_out_are_told() -> None:
+    with pytest.raises(UserError, match=r"validation is 0\.1, but no client"):
+        held_out(federation([1, 2, 3]), 0.1, 0)
+
+
+def test_a_world_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
+    whole, parted = world("fedavg"), world("fedavg", validation=0.25)
+    kept = sum(len(rows) for rows in parted.federation.clients)
+    assert kept + len(parted.federation.test) == len(whole.federation.train)
+    trained = parted.sample_weights > 0  # what the loss over clients counts
+    assert int(trained.sum()) == kept
+
+
+def test_a_pooled_method_holds_out_what_the_clients_would() -> None:
+    pooled, apart = (build(QUICK, method(name), **own()) for name in ("csgd", "fedavg"))
+    assert torch.equal(pooled.federation.test.x[:], apart.federation.test.x[:])
+
+
+def test_scores_on_held_out_samples_say_so(tmp_path: Path) -> None:
+    result = simulate("fedavg", QUICK, out=tmp_path / "run", **own())
+    lines = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
+    assert {line["measured_on"] for line in lines} == {"validation"}
+    assert json.loads((tmp_path / "run/summary.json").read_text())["measured_on"] == "validation"
+    assert result.summary["measured_on"] == "validation"
+    plain = simulate("fedavg", SMALL, **own())
+    assert plain.summary["measured_on"] == "test"
+    assert "measured_on" not in plain.records[0]
+
+
+# ── the best, and by what ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shifted(given: dict[str, Any]) -> dict[str, Any]:
+    """The same clients, and a test set on which every right answer counts as wrong."""
+    x, y = given["test"]
+    return {**given, "test": (x, (y + 1) % 3)}
+
+
+def test_the_best_is_chosen_by_validation_where_the_test_set_says_the_opposite() -> None:
+    rates = (1e-6, 0.2)
+    by_test = [simulate("fedavg", SMALL.changed(rate=rate), **shifted(own())).summary["accuracy"] for rate in rates]
+    assert by_test[0] > by_test[1]
+    honest = sweep("fedavg", {"rate": rates}, QUICK, **own())
+    poisoned = sweep("fedavg", {"rate": rates}, QUICK, **shifted(own()))
+    assert honest.best is not None
+    assert honest.best.candidate.values == {"rate": 0.2}
+    assert poisoned.as_dict() == honest.as_dict()
+
+
+def test_scores_are_the_validation_accuracies_of_the_runs(tmp_path: Path) -> None:
+    found = sweep("fedacg", {"lam": [0.5, 0.8]}, QUICK, out=tmp_path / "sweep", seeds=2, **own())
+    for trial in found.trials:
+        for seed, score in enumerate(trial.scores):
+            alone = simulate(trial.candidate.method, QUICK.changed(seed=seed), **own())
+            assert score == alone.summary["accuracy"]
+    assert found.best is found.ranking[0]
+    assert found.best is max(found.trials, key=lambda one: one.score or 0)
+
+
+def test_a_diverged_candidate_is_listed_and_the_rest_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time everything is read
+        found = sweep("fedavg", {"rate": [1e30, 0.1]}, QUICK.changed(clip=0.0), out=tmp_path / "sweep", **own())
+        assert [trial.status for trial in found.trials] == ["diverged", "finished"]
+        assert "not a finite number" in str(found.trials[0].failure)
+        assert found.best is found.trials[1]
+        assert "diverged" in markdown(found, None)
+    written = json.loads((tmp_path / "sweep/sweep.json").read_text())
+    assert written["finished"]
+    assert [one["status"] for one in written["candidates"]] == ["diverged", "finished"]
+    assert written["best"]["values"] == {"rate": 0.1}
+    assert written["environment"]["versions"]["torch"] == torch.__version__
+
+
+def test_targets_that_are_numbers_are_judged_by_the_least_loss() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 6))
+    y = x @ draw.normal(size=(6, 1))
+    data = {"clients": [(x[:30], y[:30]), (x[30:50], y[30:50])], "test": (x[50:], y[50:])}
+    found = sweep("fedavg", {"rate": [1e-6, 0.05]}, QUICK, model=torch.nn.Linear(6, 1), **data)
+    assert found.measure == "loss"
+    assert found.best is found.trials[1]
+    assert cells(found)[0][1] == "validation loss"
+    assert "squared error" in caption(found)
+
+
+# ── sharing rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_budget_all_get_the_same() -> None:
+    assert stages(12, 2, 80) == [Stage(12, 80)]
+    assert stages(12, 2, 80, 12 * 2 * 80) == [Stage(12, 80)]
+
+
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 300), st.integers(1, 20000))
+def test_halving_keeps_to_its_budget(count: int, seeds: int, rounds: int, budget: int) -> None:
+    try:
+        found = stages(count, seeds, rounds, budget)
+    except UserError:
+        assert budget < count * seeds * rounds
+        return
+    spent, before = 0, 0
+    for stage in found:
+        assert before < stage.rounds <= rounds
+        spent += stage.candidates * seeds * (stage.rounds - before)
+        before = stage.rounds
+    assert spent <= budget
+    assert found[0].candidates == count
+    assert all(-(-one.candidates // 2) == two.candidates for one, two in itertools.pairwise(found))
+
+
+def test_halving_gives_the_best_half_more_rounds_from_its_checkpoint(tmp_path: Path) -> None:
+    rates = (1e-6, 0.05, 0.1, 0.2)
+    found = sweep("fedavg", {"rate": rates}, QUICK.changed(rounds=9), budget=24, out=tmp_path / "sweep", **own())
+    assert found.stages == [Stage(4, 3), Stage(2, 9)]
+    went_on = [trial for trial in found.trials if trial.status == "finished"]
+    assert [trial.rounds for trial in went_on] == [9, 9]
+    first = {rate: simulate("fedavg", QUICK.changed(rate=rate), **own()).summary["accuracy"] for rate in rates}
+    best = sorted(rates, key=lambda rate: (-first[rate], rate))[:2]
+    assert {trial.candidate.values["rate"] for trial in went_on} == set(best)
+    for trial in found.trials:
+        rate = trial.candidate.values["rate"]
+        if trial.status == "stopped":
+            assert (trial.rounds, trial.scores) == (3, (first[rate],))
+        else:  # nine rounds in two stages are nine rounds
+            assert (
+                trial.scores[0] == simulate("fedavg", QUICK.changed(rate=rate, rounds=9), **own()).summary["accuracy"]
+            )
+
+
+# ── kill and go on ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Counting:
+    """Counts rounds; dies by SIGKILL after so many."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most, self.rounds = most, 0
+
+    def begins(self, world: Any, done: int, executor: str) -> None:
+        pass
+
+    def round(self, record: dict[str, Any]) -> None:
+        self.rounds += 1
+        if self.rounds == self.most:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def tell(self, message: str) -> None:
+        pass
+
+
+HALVED = QUICK.changed(rounds=9, checkpoint_every=2)
+
+
+def halved(folder: Path, observer: Counting) -> Sweep:
+    return sweep("fedacg", {"lam": [0.2, 0.5, 0.7, 0.9]}, HALVED, budget=24, out=folder, observer=observer, **own())
+
+
+def _dies(folder: Path, after: int) -> None:
+    torch.set_num_threads(1)
+    halved(folder, Counting(after))
+
+
+def test_a_killed_sweep_goes_on_and_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    whole = Counting()
+    wanted = halved(tmp_path / "whole", whole)
+    assert whole.rounds == 4 * 3 + 2 * 6
+    folder = tmp_path / "killed"
+    for after in (5, 13):  # in the second candidate of the first stage; then in the second stage
+        life = CONTEXT.Process(target=_dies, args=(folder, after))
+        life.start()
+        life.join()
+        assert life.exitcode == -signal.SIGKILL
+    first = next(folder.glob("001-*/seed-0/rounds.jsonl")).read_bytes()
+    last = Counting()
+    found = halved(folder, last)
+    assert last.rounds < whole.rounds - 14
+    assert next(folder.glob("001-*/seed-0/rounds.jsonl")).read_bytes().startswith(first[: len(first) // 2])
+    assert [(one.status, one.rounds, one.scores) for one in found.trials] == [
+        (one.status, one.rounds, one.scores) for one in wanted.trials
+    ]
+    again = Counting()
+    assert halved(folder, again).as_dict() == found.as_dict()
+    assert again.rounds == 0
+
+
+def test_one_that_diverged_in_a_later_stage_had_its_place_there(tmp_path: Path) -> None:
+    """Read again, it is among those that went on, so the same others did not."""
+    before = halved(tmp_path, Counting())
+    assert before.best is not None
+    first, second = before.ranking[:2]
+    for rounds in (9, 3):
+        note = tmp_path / first.candidate.folder / "seed-0" / "diverged.json"
+        note.write_text(json.dumps({"rounds": rounds, "failure": "no number"}))
+        after = {trial.candidate.number: trial for trial in halved(tmp_path, Counting()).ranking}
+        assert after[first.candidate.number].status == "diverged"
+        went_on = {number for number, trial in after.items() if trial.status == "finished"}
+        assert second.candidate.number in went_on
+        assert len(went_on) == (1 if rounds == 9 else 2)
+
+
+def test_a_folder_of_another_sweep_or_of_something_else_is_refused(tmp_path: Path) -> None:
+    sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "sweep", **own())
+    with pytest.raises(UserError, match=r"another sweep \(epochs is 2, not 1\); give another folder"):
+        sweep("fedavg", {"rate": [0.1]}, QUICK, epochs=1, out=tmp_path / "sweep", **own())
+    with pytest.raises(UserError, match=r"another sweep \(grid is"):
+        sweep("fedavg", {"rate": [0.2]}, QUICK, out=tmp_path / "sweep", **own())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    with pytest.raises(UserError, match="it holds other files"):
+        sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "other", **own())
+
+
+# ── grids ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_combination_is_a_candidate() -> None:
+    found = candidates("fedprox+acg", grid("fedprox+acg", ["lam=0.8,0.9", "rate_decay=0.995,1"]), SMALL)
+    assert [one.method for one in found] == ["fedprox+acg:lam=0.8"] * 2 + ["fedprox+acg:lam=0.9"] * 2
+    assert [one.settings for one in found] == [{"rate_decay": 0.995}, {"rate_decay": 1.0}] * 2
+    assert len({one.folder for one in found}) == 4
+    assert [one.method for one in candidates("fedacg", grid("fedacg", {"half": [True, False]}), SMALL)] == [
+        "fedacg:half=true",
+        "fedacg:half=false",
+    ]
+
+
+def test_options_join_those_that_are_given() -> None:
+    assert with_option("fedacg:lam=0.9", "beta", "0.1") == "fedacg:lam=0.9,beta=0.1"
+    assert owner("fedacg", "rate") is None
+    with pytest.raises(UserError, match="'half' is an argument of fedacg and fedprox"):
+        owner("fedacg+fedprox", "half")
+
+
+@pytest.mark.parametrize("paper", published())
+def test_every_grid_of_a_paper_is_one_of_its_method(paper: str) -> None:
+    about = published()[paper]
+    assert about["source"]
+    methods = set(about) - {"source", "note", "every"}
+    assert methods
+    for name in methods:
+        assert candidates(name, grid(name, paper), SMALL)
+
+
+def test_the_grid_of_the_paper_on_fedacg() -> None:
+    values = grid("fedacg", "papers")
+    assert values == {"rate_decay": (0.995, 0.998, 1.0), "lam": (0.8, 0.85, 0.9), "beta": (0.1, 0.01, 0.001)}
+    assert grid("fedacg", ["papers", "beta=0.01"])["beta"] == (0.01,)
+    assert named("fedavgm", "papers")["momentum"] == [0.4, 0.6, 0.8]
+    assert named("fedavgm", "gradma")["momentum"] == [0.1, 0.5, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["lamda=0.8"], r"'lamda' is neither an argument of fedacg \(lam, beta, half\) .* did you mean 'lam'"),
+        (["rate_deccay=1"], "did you mean 'rate_decay'"),
+        (["lam=0.8,x"], "fedacg: lam is 'x'; it must be a number"),
+        (["lam=0.8,1.5"], "fedacg: lam is 1.5; allowed"),
+        (["rate=-1"], "rate is -1.0; it must be above 0"),
+        (["epochs=1.5"], "epochs is '1.5'; it must be a whole number"),
+        (["lam=0.8,0.80"], "the grid of 'lam' has 0.8 twice"),
+        (["lam=0.8", "lam=0.9"], "the grid of 'lam' is given twice"),
+        (["lam="], "fedacg: lam is ''"),
+        (["rounds=10,20"], "'rounds' cannot be in a grid"),
+        (["smoothing=0,0.9"], "'smoothing' cannot be in a grid"),
+        (["seed=0,1"], "'seed' cannot be in a grid"),
+        (["paper"], "there is no grid 'paper'; did you mean 'papers'"),
+        ([], "no grid given"),
+        ({"lam": 0.8}, "it must be a list of values"),
+        ({"lam": []}, "has no values"),
+    ],
+)
+def test_a_bad_grid_is_told_before_anything_runs(asked: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        sweep("fedacg", asked, QUICK, out=tmp_path / "sweep", **own())
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_contradictions_are_told() -> None:
+    with pytest.raises(UserError, match=r"'lam' is in the grid and in 'fedacg:lam=0\.9'"):
+        sweep("fedacg:lam=0.9", "lam=0.8,0.9")
+    with pytest.raises(UserError, match=r"'rate' is in the grid and set to 0\.1"):
+        sweep("fedacg", "rate=0.1,0.2", rate=0.1)
+    with pytest.raises(UserError, match="no paper searched a grid for 'fedprox\\+acg'"):
+        sweep("fedprox+acg", "papers")
+    with pytest.raises(UserError, match="a model of your own is given"):
+        sweep("fedacg", "model=cnn,mlp", **own())
+    with pytest.raises(UserError, match="leave --stop-at-target out"):
+        sweep("fedacg", "lam=0.8", target=0.8, stop_at_target=True)
+    with pytest.raises(UserError, match="budget is 5 rounds; 4 candidates of 1 seed in 2 stages need 8"):
+        sweep("fedacg", "lam=0.1,0.2,0.3,0.4", budget=5)
+
+
+# ── what is printed ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+LITTLE = "--model linear --clients 10 --steps 1 --device cpu --executor serial --eval-samples 50"
+
+
+def test_the_command_prints_the_table_and_the_best_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = f"sweep fedacg --grid lam=0.5,0.8 --grid rate=0.01,0.1 --rounds 2 --quiet {LITTLE}"
+    answer = CliRunner().invoke(app, command.split(), catch_exceptions=False)
+    assert answer.exit_code == 0
+    assert "validation accuracy %" in answer.output
+    assert "test accuracy" not in answer.output
+    best = next(line for line in answer.output.splitlines() if line.startswith("best: "))
+    folder = default_folder(
+        "fedacg",
+        ["lam=0.5,0.8", "rate=0.01,0.1"],
+        "",
+        None,
+        {"rounds": 2, "model": "linear", "clients": 10, "steps": 1, "eval_samples": 50},
+    )
+    written = json.loads((folder / "sweep.json").read_text())
+    assert best == f"best: {written['best']['command']}"
+    assert "**finished**" in (folder / "sweep.md").read_text()
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    run = CliRunner().invoke(app, [*best.split()[2:], "--out", "best", "--quiet"], catch_exceptions=False)
+    assert run.exit_code == 0
+    chosen = hw.scenario("best")
+    assert (chosen.method, chosen.rate) == (written["best"]["method"], written["best"]["settings"]["rate"])
+    assert chosen.validation is None
+    assert chosen.model == "linear"
+    again = CliRunner().invoke(app, [*written["command"].split()[1:], "--json"], catch_exceptions=False)
+    assert json.loads(again.stdout)["best"] == written["best"]
+
+
+def test_what_the_page_on_tuning_prints_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its Python; of its commands, that they can be planned."""
+    page = (Path(__file__).parents[1] / "docs/tuning.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "tuning.md", "exec"), {})
+    commands = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^headway .*", page, re.MULTILINE)]
+    assert len(commands) == 3
+    for command in commands:
+        grids = [value for flag, value in itertools.pairwise(command) if flag == "--grid"]
+        assert candidates(command[1], grid(command[1], grids), SMALL)
+        assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
+
+
+def test_a_sweep_of_failures_has_no_best(tmp_path: Path) -> None:
+    command = f"sweep fedavg --grid rate=1e30,1e31 --clip 0 --rounds 3 --quiet {LITTLE} --out {tmp_path / 'sweep'}"
+    answer = CliRunner().invoke(app, command.split())
+    assert isinstance(answer.exception, UserError)
+    assert "there is no best: every candidate failed" in str(answer.exception)
+    assert json.loads((tmp_path / "sweep/sweep.json").read_text())["best"] is None
+
+
+def made_up(values: dict[str, tuple[Any, ...]], halving: bool) -> Sweep:
+    """Every kind of outcome, without training."""
+    plan = [Stage(9, 10), Stage(5, 30)] if halving else [Stage(9, 30)]
+    every = candidates("fedacg", values, SMALL)
+    trials = [
+        Trial(one, status="diverged", failure="no number")
+        if one.number == 3
+        else Trial(one, plan[one.number % len(plan)].rounds, (0.7 + one.number / 100,), "finished")
+        for one in every
+    ]
+    return Sweep("fedacg", values, SMALL.changed(validation=0.1), plan, trials, "accuracy", None, "", {})
+
+
+@pytest.mark.parametrize("halving", [False, True])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lam": (0.5, 0.6, 0.7, 0.8)},
+        {"augmentation": ("none", "papers", "crop-flip")},
+        {"lam": (0.5, 0.6), "beta": (0.001, 0.1)},
+        {"lam": (0.5, 0.6), "beta": (0.001, 0.1), "rate": (0.1, 0.2)},
+    ],
+    ids=lambda values: str(len(values)),
+)
+def test_every_kind_of_sweep_has_a_picture(values: dict[str, tuple[Any, ...]], halving: bool, tmp_path: Path) -> None:
+    assert picture(made_up(values, halving), tmp_path / "sweep.png").stat().st_size > 5000
