@@ -20,6 +20,10 @@ class ClientError(RuntimeError):
         return cls(f"{where}: {cause}")
 
 
+class RunsFailed(RuntimeError):
+    """Some of several runs failed, not all by the user's hand; the others are done."""
+
+
 class Diverged(UserError):
     """A loss or an update that is not a finite number."""
 

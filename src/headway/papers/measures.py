@@ -81,13 +81,32 @@ def _iterations(rounds: Measured, scenario: Scenario) -> Measured:
     return Measured(value, rounds.bytes, least)
 
 
+def meetings(name: str, records: Records, scenario: Scenario) -> list[float]:
+    """Every iteration at which a curve that oscillates meets the target of `iterations_to_…`, from either side.
+
+    It is the evaluation that is on the other side than the one before; the first of all is what the table prints.
+    """
+    _, target = named(name)
+    assert scenario.steps is not None, "iterations are counted where a round has a fixed number of them"
+    if name.startswith("iterations_to_loss_"):
+        met = {one["round"]: one["global_loss"] <= target for one in records if "global_loss" in one}
+    else:
+        met = {one["round"]: one["accuracy_smoothed"] >= target / 100 for one in records if "accuracy_smoothed" in one}
+    before = (False, *met.values())
+    return [scenario.steps * round for (round, now), then in zip(met.items(), before, strict=False) if now != then]
+
+
+def moving_average(curve: Sequence[float], window: int) -> list[float]:
+    """ā_t: the mean of the last `window` values, fewer at the start."""
+    return [sum(curve[max(at - window + 1, 0) : at + 1]) / min(at + 1, window) for at in range(len(curve))]
+
+
 def _sma_variance(window: float, records: Records, scenario: Scenario) -> Measured:
     """1/T Σ_t (a_t − ā_t)², ā_t the mean of the last `window` accuracies in percent."""
     curve = [100 * record["accuracy"] for record in records if "accuracy" in record]
     if not curve:
         return Measured(None)
-    size = int(window)
-    means = [sum(curve[max(at - size + 1, 0) : at + 1]) / min(at + 1, size) for at in range(len(curve))]
+    means = moving_average(curve, int(window))
     return Measured(sum((value - mean) ** 2 for value, mean in zip(curve, means, strict=True)) / len(curve))
 
 

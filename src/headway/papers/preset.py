@@ -1,6 +1,7 @@
 """A preset: one table or figure of a paper as data, read from PAPER/items.toml and checked.
 
-[items.table-1a]   rows (methods), columns (scenarios with what is measured there), and what the text leaves open
+[items.table-1a]   rows (methods), columns (scenarios with what is measured there), `figures` (how it is drawn, curves
+                   where nothing is said), and what the text leaves open
 [methods]          a row's method with the paper's arguments; another spelling or setting for some data
 [rows]             lists of rows that several items use
 [paper]            source, profile, seeds, settings of every item; `like`: methods and rows of another paper
@@ -11,7 +12,9 @@ A row or a column with a `setting` is the line of the published table that has i
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -50,6 +53,11 @@ class Row:
     @property
     def answers_to(self) -> set[str]:
         return {self.method, self.name, *filter(None, (self.setting, self.spelled))}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers that the setting gives: β1=0.1 β2=0.5."""
+        return {name: float(value) for name, value in re.findall(r"(\w+)=(\d+(?:\.\d+)?)", self.setting)}
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,8 @@ class Preset:
     chosen: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     """Items of the paper whose runs these are."""
+    figures: tuple[str, ...] = ()
+    """How its runs are drawn, by the names of `FIGURES`."""
     reference: str | None = None
     """The row whose number of rounds the others are printed as multiples of."""
     methods: dict[str, dict[str, Spelling]] = field(default_factory=dict, repr=False)
@@ -177,6 +187,52 @@ def _with_numbers(preset: Preset, given: Any) -> Preset:
     return dataclasses.replace(preset, numbers={cell: printed[place] for cell, place in places.items()})
 
 
+def _varied(preset: Preset, numbers: int) -> bool:
+    """Whether at least two rows differ in so many numbers of the same names."""
+    swept = [row.numbers for row in preset.rows if row.numbers]
+    return len(swept) > 1 and len(swept[0]) == numbers and all(one.keys() == swept[0].keys() for one in swept)
+
+
+def _measures(preset: Preset, *beginnings: str) -> bool:
+    """Whether every column measures something that begins so, and nothing else."""
+    return all(
+        column.measures and all(name.startswith(beginnings) for name in column.measures) for column in preset.columns
+    )
+
+
+def _steps(preset: Preset) -> bool:
+    return all(preset.scenario(row, column).steps for row in preset.rows for column in preset.columns)
+
+
+FIGURES: dict[str, tuple[Callable[[Preset], bool], str]] = {
+    "curves": (lambda preset: True, ""),
+    "iterations": (
+        lambda preset: _measures(preset, "global_loss@", "accuracy@") and _steps(preset),
+        "a fixed number of steps, and global_loss@R or accuracy@R in every column",
+    ),
+    "crossings": (
+        lambda preset: _measures(preset, "iterations_to_") and _steps(preset),
+        "a fixed number of steps, and iterations_to_… in every column",
+    ),
+    "deviation": (lambda preset: _measures(preset, "sma_variance@"), "sma_variance@W in every column"),
+    "sweep": (lambda preset: _varied(preset, 1), "rows whose settings differ in one number"),
+    "heat": (lambda preset: _varied(preset, 2), "rows whose settings differ in two numbers"),
+    "bars": (lambda preset: True, ""),
+}
+"""Kinds of pictures, with what an item needs for each."""
+
+
+def _check_figures(preset: Preset) -> None:
+    for name in preset.figures:
+        if name not in FIGURES:
+            raise UserError(
+                f"{preset.item}: there is no figure '{name}'{nearest(name, FIGURES)} ({', '.join(FIGURES)})"
+            )
+        fits, needed = FIGURES[name]
+        if not fits(preset):
+            raise UserError(f"{preset.item}: figure '{name}' needs {needed}")
+
+
 def _check(preset: Preset) -> None:
     """Every method, scenario and measure is one we know."""
     if preset.kind not in KINDS:
@@ -197,6 +253,7 @@ def _check(preset: Preset) -> None:
         for row in preset.rows:
             spelled_method(preset.spelling(row, column).spelled)
             preset.scenario(row, column)
+    _check_figures(preset)
 
 
 @cache
@@ -223,6 +280,7 @@ def presets(paper: str) -> dict[str, Preset]:
             settings=about.get("settings", {}),
             chosen=(*about["chosen"], *entry.get("chosen", [])) if entry.get("columns") else (),
             shares=tuple(entry.get("shares", [])),
+            figures=tuple(entry.get("figures", ["curves"] if entry.get("columns") else [])),
             reference=entry.get("reference"),
             methods=methods,
         )

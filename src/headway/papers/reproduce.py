@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.bench.machine import environment
 from headway.engine.world import device_of
 from headway.errors import UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
 from headway.runs import records, run
+from headway.runs.environment import commit, environment
 from headway.runs.files import read_json, write_json
 from headway.runs.run import Observer
+from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 
@@ -27,6 +28,8 @@ class Outcome:
     folder: Path | None = None
     records: list[dict[str, Any]] = field(default_factory=list, repr=False)
     failure: str | None = None
+    mistaken: bool = False
+    """Whether it failed by what was asked of it."""
     precision: str = ""
 
 
@@ -73,8 +76,9 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
     return found
 
 
-def reproduce(plan: Plan, out: Path, observer: Observer) -> Outcomes:
+def reproduce(plan: Plan, out: Path, observer: Observer, track: Sequence[str] = ()) -> Outcomes:
     """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all."""
+    trackers(track)  # a name that is wrong is told once, not by every run
     begun = places(plan, out)
     for one, folder in begun.items():  # all of them first: nothing is run into a folder of other runs
         _check_same(one, folder, out)
@@ -85,25 +89,26 @@ def reproduce(plan: Plan, out: Path, observer: Observer) -> Outcomes:
         done = " is done" if run.finished(folder) else ""
         observer.tell(f"run {number} of {len(begun)}: {folder.relative_to(out)}{done}")
         try:
-            outcomes[one] = _done(one, folder, executors, observer)
+            outcomes[one] = _done(one, folder, executors, observer, track)
         except Exception as fault:
             message = " ".join(str(fault).split()) or type(fault).__name__
             observer.tell(f"{folder.relative_to(out)} failed: {message}")
-            outcomes[one] = Outcome(folder, records.read(folder / "rounds.jsonl"), message)
+            mistaken = isinstance(fault, UserError)
+            outcomes[one] = Outcome(folder, records.read(folder / "rounds.jsonl"), message, mistaken)
     return outcomes
 
 
-def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer) -> Outcome:
+def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer, track: Sequence[str]) -> Outcome:
     """The run, finished; the executor that the first run of a model chose is kept, so roundings do not mix."""
     model = f"{one.scenario.data} {one.scenario.model}"
     if run.finished(folder):
         executors.setdefault(model, read_json(folder / "summary.json")["executor"])
     else:
         if (folder / "scenario.toml").is_file():
-            result = run.resume(folder, observer=observer)
+            result = run.resume(folder, observer=observer, track=track)
         else:
             chosen = one.scenario.changed(executor=executors.get(model, one.scenario.executor))
-            result = run.simulate(one.method, chosen, out=folder, observer=observer)
+            result = run.simulate(one.method, chosen, out=folder, observer=observer, track=track)
         executors.setdefault(model, result.executor)
     return _read(folder)
 
@@ -120,11 +125,10 @@ def _check_same(one: Run, folder: Path, out: Path) -> None:
 
 
 def _note(plan: Plan, out: Path) -> None:
-    """What the folder is, for who finds it: reproduce.json."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{out} cannot be made: {fault.strerror}") from None
+    """What the folder is, for who finds it: reproduce.json, as it was when a run was last to be done."""
+    made(out)
+    if (out / "reproduce.json").is_file() and all(run.finished(folder) for folder in places(plan, out).values()):
+        return
     write_json(
         out / "reproduce.json",
         {
@@ -137,9 +141,18 @@ def _note(plan: Plan, out: Path) -> None:
             "columns": [column.name for column in plan.columns],
             "chosen": list(plan.preset.chosen),
             "runs": len(plan.runs),
+            "commit": commit(),
             "environment": environment(device_of(plan.runs[0].scenario.device)),
         },
     )
+
+
+def made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    return folder
 
 
 def scale_of(folder: Path) -> str:
