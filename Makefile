@@ -1,8 +1,9 @@
 # Every target makes .venv and installs what it needs. Only Python >= 3.11 and make must be there.
 PYTHON ?= python3
 BIN := .venv/bin
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
-.PHONY: run test check bench clean
+.PHONY: run test browser check bench clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headway needs Python 3.11 or newer")'
@@ -13,8 +14,13 @@ BIN := .venv/bin
 run: .venv/installed    ## compare FedAvg, FedAvgM and FedACG on the embedded data: a table and a picture
 	$(BIN)/headway compare fedavg fedavgm fedacg --seeds 3 --target 0.8
 
-test: .venv/installed   ## every test
+test: .venv/installed browser  ## every test
 	$(BIN)/pytest -n auto --dist loadfile
+
+browser:                ## chromium for the tests of the report's page; where it cannot be had, they are skipped
+	@{ command -v chromium && command -v chromedriver; } >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && { $(APT) update; $(APT) install -y chromium chromium-driver; }; } >/dev/null 2>&1 </dev/null \
+	|| echo "chromium and chromedriver are not here: the browser tests of the report's page are skipped"
 
 check: .venv/installed  ## format, lint, types, import rule
 	$(BIN)/ruff format --check .

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headway.bench.machine import environment
 from headway.bench.table import write
 from headway.data.federation import Federation, Pool
 from headway.engine.choice import choose
@@ -32,6 +31,7 @@ from headway.engine.states import ClientStates
 from headway.engine.world import build
 from headway.methods.spelling import method
 from headway.random import generator
+from headway.runs.environment import environment
 from headway.scenario import Scenario
 
 SAMPLES, EACH, BATCH, FEATURES, CLASSES = 10_000, 50, 10, 64, 10

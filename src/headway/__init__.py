@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headway.methods.wire import Wire, plain
     from headway.runs.run import Result, load_run, resume, simulate
     from headway.runs.study import Study, compare
+    from headway.tuning.sweep import Sweep, sweep
     from headway.vectors import Vector
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "Result",
     "Scenario",
     "Study",
+    "Sweep",
     "Vector",
     "Wire",
     "average",
@@ -54,6 +56,7 @@ __all__ = [
     "server",
     "sgd",
     "simulate",
+    "sweep",
     "task",
     "vector",
     "wire",
@@ -71,6 +74,7 @@ _HOMES = {
     "headway.methods.wire": ("Wire", "plain"),
     "headway.runs.run": ("Result", "load_run", "resume", "simulate"),
     "headway.runs.study": ("Study", "compare"),
+    "headway.tuning.sweep": ("Sweep", "sweep"),
     "headway.vectors": ("Vector",),
 }
 

@@ -1,15 +1,11 @@
-"""What is measured of the machine itself: its ceiling, its memory, what it is and which versions are on it."""
+"""What is measured of the machine itself: its ceiling and its memory."""
 
 from __future__ import annotations
 
-import platform
 import re
 import statistics
 import time
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,7 +14,6 @@ from headway.bench.loop import Variant, settle
 _DTYPES = {"fp64": torch.float64, "bf16": torch.bfloat16}
 _SIDE = {"cuda": 8192, "cpu": 1536}
 _TRIES = 5
-_PACKAGES = ("headway", "torch", "numpy", "pfl", "flwr", "ray")
 
 
 def ceiling(device: torch.device, precision: str) -> float:
@@ -74,37 +69,3 @@ def _status(field: str) -> int | None:
     except OSError:
         return None
     return int(found[1]) * 1024 if found else None
-
-
-def hardware(device: torch.device) -> str:
-    """`NVIDIA H200`, or the processor's name and the number of threads torch uses."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {torch.get_num_threads()} threads"
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    """Date, hardware and versions, as they stand beside every result."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    if device.type == "cuda":
-        versions["cuda"] = str(torch.version.cuda)
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": device.type,
-        "hardware": hardware(device),
-        "system": platform.platform(),
-        "versions": versions,
-    }

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from headway.bench.loop import PlainLoop, settle
-from headway.bench.machine import Memory, ceiling, environment
+from headway.bench.machine import Memory, ceiling
 from headway.bench.peers import PEERS, Order, PeerEngine, PeerFailed
 from headway.bench.workloads import Workload
 from headway.engine.choice import choose
@@ -23,6 +23,7 @@ from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.world import World
 from headway.errors import ClientError, UserError, nearest
+from headway.runs.environment import environment
 from headway.scenario import EXECUTORS
 
 WARM_UP = 2

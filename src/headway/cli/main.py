@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, reproduce, scenario, methods, show, data, bench."""
+"""headway run, compare, resume, export, report, reproduce, sweep, scenario, methods, show, data, bench."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, reproduce
+from headway.cli import bench, data, reproduce, sweep
 from headway.cli.flags import with_settings
-from headway.cli.screen import JSON, print_json, screen
-from headway.errors import ClientError, UserError
+from headway.cli.screen import JSON, TRACK, print_json, screen
+from headway.errors import ClientError, RunsFailed, UserError
 
 app = typer.Typer(
     help="Accelerated federated learning: run, compare, reproduce and deploy.",
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
+app.command()(sweep.sweep)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
@@ -52,6 +53,7 @@ def run(
     method: Annotated[str | None, METHOD] = None,
     scenario: Annotated[str, SCENARIO] = "",
     out: Annotated[Path | None, OUT] = None,
+    track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
     settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
@@ -64,14 +66,14 @@ def run(
     if name is None:
         raise UserError("no method given; write headway run fedacg, or set method in the scenario")
     if chosen.seeds > 1:
-        _compare([name], chosen, _folder(out, name), json, quiet)
+        _compare([name], chosen, _folder(out, name), json, quiet, track)
         return
     from headway.cli.progress import Bar
     from headway.runs.run import simulate
 
     folder = _folder(out, name)
     with Bar(_screen(json), quiet) as bar, _resumable(folder):
-        result = simulate(name, chosen, out=folder, observer=bar)
+        result = simulate(name, chosen, out=folder, observer=bar, track=track or ())
     _finish_run(result, json)
 
 
@@ -81,28 +83,32 @@ def compare(
     methods: Annotated[list[str], METHOD],
     scenario: Annotated[str, SCENARIO] = "",
     out: Annotated[Path | None, OUT] = None,
+    track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
     settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
 ) -> None:
-    """Run several methods on the same clients and batches; print the table, draw compare.png."""
+    """Run several methods on the same clients and batches; print the table, write report.html and compare.png."""
     from headway.scenario import scenario as made
 
-    _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet)
+    _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet, track)
 
 
-def _compare(methods: list[str], scenario: Any, folder: Path, as_json: bool, quiet: bool) -> None:
+def _compare(
+    methods: list[str], scenario: Any, folder: Path, as_json: bool, quiet: bool, track: list[str] | None
+) -> None:
     from headway.cli.progress import Bar
     from headway.runs.study import compare as compared
 
     with Bar(_screen(as_json), quiet) as bar, _resumable(folder):
-        study = compared(methods, scenario, out=folder, observer=bar)
+        study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
     _report(study, folder, as_json)
 
 
 @app.command()
 def resume(
     run: Annotated[Path, typer.Argument(help="folder of a run or of a comparison")],
+    track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
@@ -115,13 +121,13 @@ def resume(
         if studies.is_study(run):
             if studies.is_finished(run):
                 bar.tell(f"{run} is finished; nothing is left to do")
-            study = studies.resume_study(run, bar)
+            study = studies.resume_study(run, bar, track or ())
         elif (run / "scenario.toml").is_file() and runs.finished(run):
             bar.tell(f"{run} is finished; nothing is left to do")
             _finish_run(runs.load_run(run), json)
             return
         else:
-            _finish_run(runs.resume(run, observer=bar), json)
+            _finish_run(runs.resume(run, observer=bar, track=track or ()), json)
             return
     _report(study, run, json)
 
@@ -142,14 +148,19 @@ def export(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs or comparisons")],
-    out: Annotated[Path, typer.Option("--out", help="folder for the tables and the picture")] = Path("report"),
+    runs: Annotated[
+        list[Path], typer.Argument(help="folders of runs, of comparisons, or of a column of headway reproduce")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="folder for page, tables and picture")] = Path("report"),
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="rate, decays, batch, steps and clipping may differ between methods")
+    ] = False,
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Tables and pictures of runs that are there already."""
+    """A page (report.html), tables and a picture of runs that are there already."""
     from headway.runs.study import load_study
 
-    study = load_study(runs)
+    study = load_study(runs, tuned)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
@@ -241,16 +252,20 @@ def _print_table(rows: list[dict[str, Any]], scenario: Any) -> None:
 
 def _report(study: Any, folder: Path, as_json: bool) -> None:
     from headway.report import figures, tables
+    from headway.report.page.write import write_page
 
     rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
     picture = figures.compare_picture(study, folder / "compare.png")
+    page = write_page(study, folder / "report.html")
     (folder / "compare.md").write_text(tables.markdown(rows, scenario), encoding="utf-8")
     (folder / "compare.tex").write_text(tables.latex(rows, scenario), encoding="utf-8")
     if as_json:
         print_json(rows)
         return
     _print_table(rows, scenario)
-    typer.echo(f"picture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
+    if study.note:
+        typer.echo(study.note)
+    typer.echo(f"page:    {page}\npicture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
 
 
 def _fail(message: str) -> None:
@@ -264,7 +279,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
     try:
         code = app(standalone_mode=False)
-    except (UserError, ClientError) as fault:
+    except (UserError, ClientError, RunsFailed) as fault:
         _fail(str(fault))
         sys.exit(2 if isinstance(fault, UserError) else 1)
     except _Stopped as stop:

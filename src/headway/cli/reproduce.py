@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from headway.cli.screen import JSON, print_json, screen
-from headway.errors import UserError, nearest
+from headway.cli.screen import JSON, TRACK, print_json, screen
+from headway.errors import RunsFailed, UserError, nearest
 
 if TYPE_CHECKING:
     from headway.papers.estimate import Seconds
@@ -48,7 +48,7 @@ def reproduce(
         str | None, typer.Option(help="whose settings: paper, agm21, acg24 or gradma-code", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp64")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16, fp64 or auto")] = "auto",
     executor: Annotated[str, typer.Option(help="how clients are executed")] = "auto",
     data_dir: Annotated[str | None, typer.Option(help="folder of the data sets", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and its bytes; run nothing")] = False,
@@ -56,13 +56,18 @@ def reproduce(
         bool, typer.Option("--trial", help="with --dry-run: play three rounds of each scenario and estimate the time")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="folder of the runs; runs/reproduce/PAPER/ITEM by default", show_default=False)
+        Path | None,
+        typer.Option(
+            help="folder of runs, tables and pictures; runs/reproduce/PAPER/ITEM by default, none with --from",
+            show_default=False,
+        ),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="make the table from the runs in a folder", show_default=False)
     ] = None,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal",
     json: Annotated[bool, JSON] = False,
+    track: Annotated[list[str] | None, TRACK] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
 ) -> None:
     """Run a table or a figure of a paper, and print it beside the published numbers."""
@@ -91,10 +96,14 @@ def reproduce(
     _runnable(chosen)
     if source is not None:
         outcomes = found_in(plan, source)
-        _print(plan.only(outcomes), outcomes, format, json)
+        plan = plan.only(outcomes)
+        drawn = [] if out is None else _write(plan, outcomes, out)
+        _print(plan, outcomes, format, json)
+        if out is not None and format == "terminal" and not json:
+            _tell(f"tables: {out}", drawn)
         return
     folder = out or Path("runs", "reproduce", chosen.paper, chosen.name + ("-tiny" if scale == "tiny" else ""))
-    _run(plan, folder, format, json, quiet)
+    _run(plan, folder, format, json, quiet, track or [])
 
 
 def _runnable(preset: Preset) -> None:
@@ -211,26 +220,40 @@ def _print_dry_run(plan: Plan, lines: list[dict[str, Any]], trial: bool) -> None
         console.print(f"chosen: {choice}", markup=False)
 
 
-def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool) -> None:
+def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, track: list[str]) -> None:
     from headway.cli.progress import Bar
     from headway.papers.reproduce import reproduce as reproduced
 
     aside = as_json or format != "terminal"
     with Bar(Console(stderr=aside), quiet) as bar:
         try:
-            outcomes = reproduced(plan, folder, bar)
+            outcomes = reproduced(plan, folder, bar, track)
         except KeyboardInterrupt:
             bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
             raise
-    for name, file in _FILES.items():
-        (folder / file).write_text(_text(plan, outcomes, name), encoding="utf-8")
+    drawn = _write(plan, outcomes, folder)
     _print(plan, outcomes, format, as_json)
     if not aside:
-        typer.echo(f"runs and tables: {folder}")
+        _tell(f"runs and tables: {folder}", drawn)
     failed = [outcome for outcome in outcomes.values() if outcome.failure is not None]
     if failed:
         causes = "; ".join(dict.fromkeys(str(outcome.failure) for outcome in failed))
-        raise UserError(f"{len(failed)} of {len(plan.runs)} runs failed: {causes}")
+        message = f"{len(failed)} of {len(plan.runs)} runs failed: {causes}"
+        raise UserError(message) if all(outcome.mistaken for outcome in failed) else RunsFailed(message)
+
+
+def _write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
+    """Tables and pictures into a folder; the pictures' paths."""
+    from headway.papers.pictures import pictures
+    from headway.papers.reproduce import made
+
+    for name, file in _FILES.items():
+        (made(folder) / file).write_text(_text(plan, outcomes, name), encoding="utf-8")
+    return pictures(plan, outcomes, folder)
+
+
+def _tell(tables: str, pictures: list[Path]) -> None:
+    typer.echo("\n".join([tables, *(f"picture: {path}" for path in pictures)]))
 
 
 def _text(plan: Plan, outcomes: Outcomes, format: str) -> str:

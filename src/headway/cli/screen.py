@@ -1,4 +1,4 @@
-"""What every command prints in the same way."""
+"""What several commands take and print in the same way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+TRACK = typer.Option("--track", help="tensorboard[:DIR] or mlflow[:URI]; repeatable", show_default=False)
 JSON = typer.Option("--json", help="print JSON on standard output and nothing else there")
 
 

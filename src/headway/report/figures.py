@@ -1,37 +1,89 @@
-"""Accuracy (the loss, where targets are numbers) over rounds and over megabytes."""
+"""Accuracy (the loss, where targets are numbers) over rounds and over megabytes; and how every picture looks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headway.data.participation import in_words
-from headway.runs.run import Result
+from headway.errors import UserError
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#ee8866")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#ee8866")
 _DASHES = ("-", "--", "-.", ":")
 
+Records = Sequence[dict[str, Any]]
+Place = Callable[[dict[str, Any]], float]
+"""Where on the horizontal axis a record is."""
 
-def _curve(seeds: list[Result], key: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
+
+def line(number: int) -> dict[str, Any]:
+    """Colour and dashes of one of many curves."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": _DASHES[(number // len(COLOURS)) % len(_DASHES)],
+    }
+
+
+def a_round(record: dict[str, Any]) -> float:
+    return float(record["round"])
+
+
+def curve(seeds: Sequence[Records], key: str, place: Place) -> tuple[np.ndarray, np.ndarray]:
     """Places, shape (evaluations,), and values, shape (seeds, evaluations), where every seed was evaluated.
 
     Accuracies are percentages.
     """
-    scale = 1 if key == "loss" else 100
-    tables = [[record for record in one.records if key in record] for one in seeds]
+    scale = 100 if key.startswith("accuracy") else 1
+    tables = [[record for record in records if key in record] for records in seeds]
     length = min(len(table) for table in tables)
-    places = [
-        record["round"] if axis == "round" else (record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
-        for record in tables[0][:length]
-    ]
     values = [[record[key] * scale for record in table[:length]] for table in tables]
-    return np.array(places, dtype=float), np.array(values, dtype=float)
+    return np.array([place(record) for record in tables[0][:length]], dtype=float), np.array(values, dtype=float)
+
+
+def mean_line(axes: Axes, places: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    """The mean over seeds, and one deviation to both sides; values of shape (seeds, evaluations)."""
+    mean = values.mean(0)
+    axes.plot(places, mean, **{"linewidth": 2, **style})
+    if len(values) > 1:
+        spread = values.std(0, ddof=1)
+        axes.fill_between(places, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def raw_line(axes: Axes, places: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    """The mean over seeds, thin, behind what is smoothed."""
+    axes.plot(places, values.mean(0), **{"linewidth": 0.8, "alpha": 0.35, **style})
+
+
+def tidy(axes: Axes) -> None:
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def blank(width: float, height: float) -> Figure:
+    """A figure in inches that needs no screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> Path:
+    try:
+        figure.savefig(path, dpi=130)
+    except OSError as fault:
+        raise UserError(f"the picture '{path}' cannot be written: {fault.strerror or fault}") from None
+    return path
 
 
 def _numeric(study: Study) -> bool:
@@ -39,60 +91,44 @@ def _numeric(study: Study) -> bool:
     return not any("accuracy" in record for seeds in study.runs.values() for one in seeds for record in one.records)
 
 
-def _draw(axes: Axes, study: Study, axis: str) -> None:
+def _megabytes(record: dict[str, Any]) -> float:
+    return float(record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
+
+
+def _draw(axes: Axes, study: Study, place: Place) -> None:
     thick, thin = ("loss", "loss") if _numeric(study) else ("accuracy_smoothed", "accuracy")
-    for number, (name, seeds) in enumerate(study.runs.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
-        style: dict[str, Any] = {
-            "color": colour,
-            "linestyle": _DASHES[(number // len(_COLOURS)) % len(_DASHES)],
-        }
-        places, smooth = _curve(seeds, thick, axis)
-        _, raw = _curve(seeds, thin, axis)
-        axes.plot(places, raw.mean(0), linewidth=0.8, alpha=0.35, **style)
-        axes.plot(places, smooth.mean(0), linewidth=2, label=name, **style)
-        if len(seeds) > 1:
-            spread = smooth.std(0, ddof=1)
-            axes.fill_between(
-                places,
-                smooth.mean(0) - spread,
-                smooth.mean(0) + spread,
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-            )
+    for number, (name, results) in enumerate(study.runs.items()):
+        seeds = [one.records for one in results]
+        raw_line(axes, *curve(seeds, thin, place), **line(number))
+        mean_line(axes, *curve(seeds, thick, place), label=name, **line(number))
 
 
 def compare_picture(study: Study, path: Path) -> Path:
     """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
+    scenario = next(iter(study.runs.values()))[0].scenario
+    judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
-        figure = Figure(figsize=(11, max(4.4, 0.21 * len(study.runs))), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = blank(11, max(4.4, 0.21 * len(study.runs)))
         left, right = figure.subplots(1, 2, sharey=True)
-        for axes, axis, label in (
-            (left, "round", "communication round"),
-            (right, "bytes", "megabytes sent, down and up"),
+        for axes, place, label in (
+            (left, a_round, "communication round"),
+            (right, _megabytes, "megabytes sent, down and up"),
         ):
-            _draw(axes, study, axis)
+            _draw(axes, study, place)
             if study.target is not None:
                 axes.axhline(study.target * 100, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
-        left.set_ylabel("test loss, mean squared error" if _numeric(study) else "test accuracy, %")
+            tidy(axes)
+        left.set_ylabel(f"{judged} loss, mean squared error" if _numeric(study) else f"{judged} accuracy, %")
         if len(study.runs) <= 8:
             right.legend(frameon=False, loc="upper right" if _numeric(study) else "lower right")
         else:
             figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
-        scenario = next(iter(study.runs.values()))[0].scenario
         figure.suptitle(
             f"{scenario.data}, {scenario.partition}, {in_words(scenario)}",
             fontsize=11,
         )
-        figure.savefig(path, dpi=130)
-    return path
+        return save(figure, path)

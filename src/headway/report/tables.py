@@ -35,14 +35,14 @@ def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) 
     return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
 
 
-def _numeric(rows: Sequence[Numbers]) -> bool:
+def numeric(rows: Sequence[Numbers]) -> bool:
     """Whether the targets are numbers: there are losses and no accuracies."""
     return all(row["accuracy"] is None and row["rmse"] is not None for row in rows)
 
 
 def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
     """Headings, most important first, and how each cell is written."""
-    if _numeric(rows):
+    if numeric(rows):
         return {
             "method": lambda row: str(row["name"]),
             "loss": lambda row: _spread(row, "loss", 1, 4),
@@ -72,20 +72,22 @@ def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
     return list(columns), [[write(row) for write in columns.values()] for row in rows]
 
 
-def _best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
+def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
     """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss."""
-    best = set()
-    keys = ((1, "loss", 1),) if _numeric(rows) else ((1, "accuracy", -1), (2, "rounds_to_target", 1))
+    found = set()
+    keys = ((1, "loss", 1),) if numeric(rows) else ((1, "accuracy", -1), (2, "rounds_to_target", 1))
     for column, key, sign in keys:
         known = [(sign * row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if len(rows) > 1 and known:
-            best.add((min(known)[1], column))
-    return best
+            found.add((min(known)[1], column))
+    return found
 
 
 def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
-    measure = "loss is the mean squared error" if _numeric(rows) else f"accuracy is EMA({scenario.smoothing:g})"
+    measure = "loss is the mean squared error" if numeric(rows) else f"accuracy is EMA({scenario.smoothing:g})"
+    if scenario.validation is not None:
+        measure = f"validation {measure}, on {100 * scenario.validation:.3g} % of each client's samples, held out"
     spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (
         f"{scenario.data}, {scenario.partition}, {in_words(scenario)}, "
@@ -96,35 +98,35 @@ def caption(rows: Sequence[Numbers], scenario: Any) -> str:
 def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
     """The table for a screen of `width` columns; where they do not fit, the last ones are left out."""
     head, body = cells(rows)
-    best = _best(rows)
+    bold = best(rows)
     table = Table(box=box.SIMPLE_HEAD, caption=caption(rows, scenario), caption_justify="left")
     widths = [max(len(line[column]) for line in [head, *body]) + 3 for column in range(len(head))]
     shown = [column for column in range(len(head)) if sum(widths[: column + 1]) < width or column < 3]
     for column in shown:
         table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=column > 0)
     for at, line in enumerate(body):
-        texts = (Text(line[column], style="bold" if (at, column) in best else "") for column in shown)
+        texts = (Text(line[column], style="bold" if (at, column) in bold else "") for column in shown)
         table.add_row(*texts)
     return table
 
 
 def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
     head, body = cells(rows)
-    best = _best(rows)
+    bold = best(rows)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" + "---:|" * (len(head) - 1)]
     for at, line in enumerate(body):
-        texts = (f"**{text}**" if (at, column) in best else text for column, text in enumerate(line))
+        texts = (f"**{text}**" if (at, column) in bold else text for column, text in enumerate(line))
         lines.append("| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |")
     return "\n".join(lines) + f"\n\n{caption(rows, scenario)}\n"
 
 
 def latex(rows: Sequence[Numbers], scenario: Any) -> str:
     head, body = cells(rows)
-    best = _best(rows)
+    bold = best(rows)
     lines = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\hline"]
     lines += [" & ".join(map(tex, head)) + r" \\", r"\hline"]
     for at, line in enumerate(body):
-        texts = (rf"\textbf{{{tex(text)}}}" if (at, column) in best else tex(text) for column, text in enumerate(line))
+        texts = (rf"\textbf{{{tex(text)}}}" if (at, column) in bold else tex(text) for column, text in enumerate(line))
         lines.append(" & ".join(texts) + r" \\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {caption(rows, scenario)}"]) + "\n"
 

@@ -7,9 +7,10 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,7 +28,9 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import records, splits
 from headway.runs.checkpoint import Checkpoint
+from headway.runs.environment import hardware_and_versions
 from headway.runs.files import read_json, write_atomically, write_json
+from headway.runs.trackers.tracking import Tracker, Tracking, trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 
@@ -63,9 +66,14 @@ class Result:
     method: str
     scenario: Scenario
     records: list[dict[str, Any]] = field(repr=False)
-    model: nn.Module = field(repr=False)
+    handed: Callable[[], nn.Module] = field(repr=False)
     executor: str
     folder: Path | None
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The network as the run left it."""
+        return self.handed()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -112,21 +120,27 @@ def _asked_to_stop(observer: Observer) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _drive(world: World, folder: Path | None, observer: Observer) -> Result:
+def _drive(world: World, folder: Path | None, observer: Observer, track: Mapping[str, Tracker]) -> Result:
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
     begun = checkpoint is not None and checkpoint.exists()
     asked = checkpoint.read()["executor"] if checkpoint and begun else world.scenario.executor
     executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
     try:
-        with _lines(folder) as file:
-            return _driven(world, folder, checkpoint, executor, file, observer)
+        with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
+            return _driven(world, folder, checkpoint, executor, file, observer, tracking)
     finally:
         executor.close()
 
 
 def _driven(
-    world: World, folder: Path | None, checkpoint: Checkpoint | None, executor: Executor, file: Any, observer: Observer
+    world: World,
+    folder: Path | None,
+    checkpoint: Checkpoint | None,
+    executor: Executor,
+    file: Any,
+    observer: Observer,
+    tracking: Tracking,
 ) -> Result:
     scenario = world.scenario
     if folder is not None:
@@ -137,6 +151,7 @@ def _driven(
         progress, store = simulation.begin(world), ClientStates(world.state_limit)
     past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
     observer.begins(world, progress.round, executor.name)
+    tracking.begins(world, folder, executor.name, past)
 
     def save() -> None:
         if checkpoint:
@@ -147,10 +162,13 @@ def _driven(
         save()
         try:
             for record, progress in simulation.simulate(world, executor, store, progress):  # noqa: B020
+                if scenario.validation is not None:
+                    record["measured_on"] = "validation"
                 past.append(record)
                 if file:
                     records.append(file, record)
                 observer.round(record)
+                tracking.round(record)
                 if progress.round % scenario.checkpoint_every == 0:
                     save()
                 if stop.is_set():
@@ -164,9 +182,11 @@ def _driven(
     if stop.is_set() and not simulation.finished(world, progress):
         raise Interrupted
     module = world.network.module(progress.output.theta, progress.output.buffers)
-    result = Result(world.method.name, scenario, past, module, executor.name, folder)
+    result = Result(world.method.name, scenario, past, lambda: module, executor.name, folder)
+    tracking.ends(result.summary)
     if folder:
-        write_json(folder / "summary.json", {"finished": True, **result.summary})
+        made_on = hardware_and_versions(world.device)
+        write_json(folder / "summary.json", {"finished": True, **result.summary, "environment": made_on})
     return result
 
 
@@ -188,6 +208,7 @@ def simulate(
     test: Any = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
+    track: str | Sequence[str] = (),
     **settings: Any,
 ) -> Result:
     """Run one method on one scenario, with one seed.
@@ -196,8 +217,10 @@ def simulate(
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
     `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
-    each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it.
+    each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
+    "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
+    watching = trackers(track, kept=out is not None)
     if isinstance(clients, int):
         settings, clients = {**settings, "clients": clients}, None
     if isinstance(model, str):
@@ -211,7 +234,7 @@ def simulate(
     chosen = chosen.changed(method=built.name)
     world = build(chosen, built, model=model, clients=clients, test=test)
     folder = claim(Path(out), world.scenario) if out is not None else None
-    return _drive(world, folder, observer or Unwatched())
+    return _drive(world, folder, observer or Unwatched(), watching)
 
 
 _LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part"}
@@ -277,13 +300,24 @@ def resume(
     clients: Sequence[Any] | None = None,
     test: Any = None,
     observer: Observer | None = None,
+    track: str | Sequence[str] = (),
 ) -> Result:
     """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone."""
     folder = Path(run)
+    watching = trackers(track)
     world = _world(folder, method, model, clients, test)
     if finished(folder):
         return _loaded(world, folder)
-    return _drive(world, folder, observer or Unwatched())
+    return _drive(world, folder, observer or Unwatched(), watching)
+
+
+def lengthen(run: str | Path, rounds: int) -> None:
+    """Give a run more rounds than it has; `resume` then goes on from its last checkpoint, finished or not."""
+    folder = Path(run)
+    scenario = _opened(folder)
+    if scenario.rounds < rounds:
+        (folder / "summary.json").unlink(missing_ok=True)  # first: a kill between leaves a run that is not finished
+        write_atomically(folder / "scenario.toml", scenario.changed(rounds=rounds).as_toml().encode())
 
 
 def load_run(
@@ -306,7 +340,21 @@ def _loaded(world: World, folder: Path) -> Result:
     progress, _ = checkpoint.load()
     past = records.until(folder / "rounds.jsonl", progress.round)
     module = world.network.module(progress.output.theta, progress.output.buffers)
-    return Result(world.method.name, world.scenario, past, module, checkpoint.read()["executor"], folder)
+    return Result(world.method.name, world.scenario, past, lambda: module, checkpoint.read()["executor"], folder)
+
+
+def recorded(folder: Path) -> Result:
+    """A run as its files tell it, without its data; its model is loaded when it is asked for."""
+    scenario, manifest, summary = _opened(folder), folder / "checkpoint" / "manifest.json", folder / "summary.json"
+    if not manifest.is_file() and not finished(folder):
+        raise UserError(f"{folder} has no checkpoint yet")
+    path, key = (manifest, "round") if manifest.is_file() else (summary, "rounds")
+    told = read_json(path)
+    round, executor = told.get(key), told.get("executor")
+    if not isinstance(round, int) or not isinstance(executor, str):
+        raise UserError(f"{path} is damaged: it does not tell round and executor")
+    past = records.until(folder / "rounds.jsonl", round)
+    return Result(str(scenario.method), scenario, past, lambda: load_run(folder).model, executor, folder)
 
 
 def seeded(scenario: Scenario) -> list[Scenario]:

@@ -1,0 +1,83 @@
+"""The commands that make the runs of a study again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import Any
+
+from headway.runs.run import Result
+from headway.runs.study import TUNED, Study
+from headway.scenario import Scenario
+
+_NOT_SAID = ("method", "seed", "seeds", "data_dir", "executor")
+"""Said in another way, or of one machine only."""
+
+
+def _flags(scenario: Scenario) -> list[str]:
+    """The settings that are not the default, as flags."""
+    plain = Scenario()
+    words: list[str] = []
+    for setting in dataclasses.fields(Scenario):
+        value, name = getattr(scenario, setting.name), setting.name.replace("_", "-")
+        if setting.name in _NOT_SAID or value is None or value == getattr(plain, setting.name):
+            continue
+        words += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+    return words
+
+
+def _group(one: Result) -> tuple[str, ...]:
+    """Runs with equal flags and executor are made by one command."""
+    return (*_flags(one.scenario), "--executor", one.executor)
+
+
+def _seeds(seeds: list[int]) -> list[list[str]]:
+    """Flags for each unbroken sequence of seeds."""
+    found: list[list[str]] = []
+    start = 0
+    for end in range(1, len(seeds) + 1):
+        if end == len(seeds) or seeds[end] != seeds[end - 1] + 1:
+            first = ["--seed", str(seeds[start])] if seeds[start] else []
+            found.append(first + (["--seeds", str(end - start)] if end - start > 1 else []))
+            start = end
+    return found
+
+
+def reason_for_none(study: Study) -> str | None:
+    """Why the command line cannot make the runs: they were given Python objects."""
+    for name, seeds in study.runs.items():
+        scenario = seeds[0].scenario
+        given = [what for what in ("data", "model") if getattr(scenario, what) == "own"]
+        given += ["method"] if scenario.method == "composed" else []
+        if given:
+            return (
+                f"{name} was run from Python with a {' and a '.join(given)} of its own; no command line makes it again"
+            )
+    return None
+
+
+def _tuned(study: Study) -> bool:
+    """Whether a setting that may be tuned differs between the methods."""
+    scenarios = [seeds[0].scenario for seeds in study.runs.values()]
+    return any(len({getattr(scenario, name) for scenario in scenarios}) > 1 for name in TUNED)
+
+
+def commands(study: Study) -> list[str]:
+    """One `headway compare` for all methods with equal settings, and a report over them where there are several."""
+    groups: dict[Any, list[str]] = {}
+    for name, results in study.runs.items():
+        by_flags: dict[tuple[str, ...], list[int]] = {}
+        for one in results:
+            by_flags.setdefault(_group(one), []).append(one.scenario.seed)
+        for flags, numbers in by_flags.items():
+            for seeds in _seeds(sorted(numbers)):
+                groups.setdefault((flags, tuple(seeds)), []).append(name)
+    made = []
+    for number, ((flags, seeds), names) in enumerate(groups.items(), 1):
+        out = ["--out", f"runs/again-{number}" if len(groups) > 1 else "runs/again"]
+        made.append(shlex.join(["headway", "compare", *names, *flags, *seeds, *out]))
+    if len(groups) > 1:
+        folders = (f"runs/again-{number}" for number in range(1, len(groups) + 1))
+        tuned = ["--tuned"] if _tuned(study) else []
+        made.append(shlex.join(["headway", "report", *folders, *tuned, "--out", "report"]))
+    return made

@@ -1,0 +1,97 @@
+"""The curves of a study as plain data for the page's script: means and deviations over seeds, rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headway.runs.run import Result
+from headway.runs.study import Study
+
+POINTS = 1000
+"""Of more evaluations than this every second, third, … is drawn, and the last."""
+
+_MEASURES = (
+    ("accuracy_smoothed", "smoothed accuracy", "{} accuracy, smoothed, %", 2),
+    ("accuracy", "raw accuracy", "{} accuracy, %", 2),
+    ("loss", "{} loss", "{} loss", 4),
+    ("global_loss", "loss on all clients' data", "loss on all clients' data", 4),
+)
+
+
+def _share(key: str) -> bool:
+    return key.startswith("accuracy")
+
+
+def _rounded(values: np.ndarray, key: str) -> list[float | None]:
+    """Accuracies in hundredths of a percent, all else to five digits; JSON has no infinity."""
+    return [
+        None if not math.isfinite(value) else round(100 * value, 2) if _share(key) else float(f"{value:.5g}")
+        for value in values.tolist()
+    ]
+
+
+def stride(evaluations: int) -> int:
+    return max(math.ceil(evaluations / POINTS), 1)
+
+
+def _common(seeds: Sequence[Result], key: str) -> list[list[dict[str, Any]]]:
+    """For each round that every seed evaluated, the seeds' records; thinned."""
+    by_round = [{record["round"]: record for record in one.records if key in record} for one in seeds]
+    rounds = sorted(set.intersection(*map(set, by_round)))
+    step = stride(len(rounds))
+    kept = sorted({*rounds[::step], *rounds[-1:]})
+    return [[table[number] for table in by_round] for number in kept]
+
+
+def _megabytes(records: Sequence[dict[str, Any]]) -> float:
+    sent = sum(record["bytes_down_total"] + record["bytes_up_total"] for record in records) / len(records)
+    return float(f"{sent / 1e6:.6g}")
+
+
+def _curve(seeds: Sequence[Result], key: str, grids: list[dict[str, Any]]) -> dict[str, Any] | None:
+    points = _common(seeds, key)
+    if not points:
+        return None
+    grid = {
+        "round": [records[0]["round"] for records in points],
+        "mb": [_megabytes(records) for records in points],
+    }
+    if grid not in grids:
+        grids.append(grid)
+    values = np.array([[record[key] for record in records] for records in points], dtype=float)
+    return {
+        "grid": grids.index(grid),
+        "mean": _rounded(values.mean(1), key),
+        "std": _rounded(values.std(1, ddof=1), key) if len(seeds) > 1 else None,
+    }
+
+
+def curves(study: Study, notes: dict[str, str]) -> dict[str, Any]:
+    """What page.js reads: the measures there are, the places they are drawn at, and each method's curves."""
+    scenario = next(iter(study.runs.values()))[0].scenario
+    judged = "test" if scenario.validation is None else "validation"
+    grids: list[dict[str, Any]] = []
+    methods = [
+        {
+            "name": name,
+            "note": notes.get(name, ""),
+            "curves": {key: one for key, *_ in _MEASURES if (one := _curve(seeds, key, grids)) is not None},
+        }
+        for name, seeds in study.runs.items()
+    ]
+    there = {key for method in methods for key in method["curves"]}
+    return {
+        "target": None if study.target is None else 100 * study.target,
+        "measures": [
+            {"key": key, "short": short.format(judged), "label": label.format(judged), "digits": digits}
+            | {"share": _share(key)}
+            for key, short, label, digits in _MEASURES
+            if key in there
+        ],
+        "grids": grids,
+        "methods": methods,
+    }

@@ -1,0 +1,260 @@
+"""The parts of the page that are read without a script, as HTML. Every text goes through `escape`."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Collection, Sequence
+from html import escape
+from typing import Any
+
+from headway.engine.cost import Cost, cost
+from headway.errors import UserError
+from headway.methods.spelling import method as spelled
+from headway.report.page import commands as again
+from headway.report.tables import best, cells, numeric
+from headway.runs.files import read_json
+from headway.runs.run import Result, finished
+from headway.runs.study import Study
+from headway.scenario import Scenario, explained
+
+_COLOURS, _DASHES = 8, 4
+_LESS_IS_MORE = ("loss", "RMSE", "rounds to", "MB", "seconds", "client spread")
+"""Columns whose best value is the least; clicked once, they begin with it."""
+
+
+def _swatch(number: int) -> str:
+    return f'<span class="swatch c{number % _COLOURS} d{number // _COLOURS % _DASHES}"></span>'
+
+
+def _table(
+    head: Sequence[str],
+    body: Sequence[Sequence[str]],
+    bold: Collection[tuple[int, int]] = (),
+    kind: str = "sortable",
+    swatches: bool = True,
+) -> str:
+    def heading(text: str) -> str:
+        first = "ascending" if text == "method" or text.startswith(_LESS_IS_MORE) else "descending"
+        return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
+
+    def cell(text: str, row: int, column: int) -> str:
+        written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else escape(text)
+        return f"<td>{_swatch(row) if swatches and column == 0 else ''}{written}</td>"
+
+    lines = (
+        "<tr>" + "".join(cell(text, row, column) for column, text in enumerate(line)) + "</tr>"
+        for row, line in enumerate(body)
+    )
+    return (
+        f'<div class="wide"><table class="{kind}"><thead><tr>{"".join(map(heading, head))}</tr></thead>\n'
+        f"<tbody>\n{chr(10).join(lines)}\n</tbody></table></div>"
+    )
+
+
+def _facts(pairs: Sequence[tuple[str, str]]) -> str:
+    lines = (f'<dt>{escape(name)}</dt><dd class="value">{escape(text)}</dd>' for name, text in pairs)
+    return f'<dl class="facts">{"".join(lines)}</dl>'
+
+
+# ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def comparison(rows: Sequence[dict[str, Any]]) -> str:
+    """The table of compare.md, cell by cell."""
+    head, body = cells(rows)
+    return _table(head, body, best(rows))
+
+
+def legend_of_table(rows: Sequence[dict[str, Any]]) -> str:
+    words = ["Best in bold."] if len(rows) > 1 else []
+    words.append("A click on a heading sorts.")
+    if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
+        words.append("R+: some seed did not reach the target in its R rounds.")
+    if not numeric(rows):
+        words.append("Client spread: deviation of the accuracy over clients, in points.")
+    return " ".join([*words, "MB: what is sent down and up."])
+
+
+def state(one: Result) -> str:
+    """`""` for a run that came to its end, or where it stands."""
+    if one.folder is None or finished(one.folder):
+        return ""
+    return f"unfinished, round {one.records[-1]['round']} of {one.scenario.rounds}"
+
+
+def states(study: Study) -> dict[str, str]:
+    """Of each method with runs that did not come to their end, which and where they stand."""
+    found = {}
+    for name, seeds in study.runs.items():
+        words = [f"seed {one.scenario.seed} {text}" for one in seeds if (text := state(one))]
+        if words:
+            found[name] = "; ".join(words)
+    return found
+
+
+def notes(study: Study) -> str:
+    """What must be known before a number is read."""
+    lines = [study.note] if study.note else []
+    lines += [f"{name}: {text}" for name, text in states(study).items()]
+    return "\n".join(f'<p class="note">{escape(line)}</p>' for line in lines)
+
+
+# ── costs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _price(name: str) -> Cost | None:
+    """None for a method made of Python objects: its name does not say what it is."""
+    try:
+        return cost(spelled(name))
+    except UserError:
+        return None
+
+
+def costs(study: Study, rows: Sequence[dict[str, Any]]) -> str:
+    """Traffic, steps and seconds as recorded, means over seeds; passes, state and memory of the method itself."""
+    head = ["method", "MB down a round", "MB up a round", "MB down", "MB up", "local steps"]
+    head += ["seconds training", "seconds evaluating", "passes", "client state", "server memory"]
+    body = []
+    for row, seeds in zip(rows, study.runs.values(), strict=True):
+        rounds = statistics.fmean(len(one.records) for one in seeds)
+        spent = [
+            statistics.fmean(sum(record[key] for record in one.records) for one in seeds)
+            for key in ("seconds_training", "seconds_evaluation")
+        ]
+        down, up = row["bytes_down"] / 1e6, row["bytes_up"] / 1e6
+        price = _price(row["name"])
+        own = ["–"] * 3 if price is None else [f"{price.passes:.3g}"]
+        if price is not None:
+            own += [f"{price.client_state:.3g}", f"{price.server_memory:.3g}"]
+        measured = [f"{down / rounds:.2f}", f"{up / rounds:.2f}", f"{down:.1f}", f"{up:.1f}", f"{row['steps']:,.0f}"]
+        body.append([row["name"], *measured, *(f"{seconds:.1f}" for seconds in spent), *own])
+    return _table(head, body)
+
+
+LEGEND_OF_COSTS = (
+    "Traffic is counted from the messages sent, and is of all clients together; steps of all clients, seconds of the "
+    "whole run, means over seeds. Passes are forward and backward passes in multiples of FedAvg’s; client state and "
+    "server memory are in multiples of the model."
+)
+
+
+# ── the scenario ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_OF_A_RUN = ("method", "seed", "seeds", "executor")
+"""Told by the environment, run by run."""
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _differing(results: Sequence[Result]) -> list[str]:
+    every = [setting.name for setting in dataclasses.fields(Scenario) if setting.name not in _OF_A_RUN]
+    return [name for name in every if len({getattr(one.scenario, name) for one in results}) > 1]
+
+
+def scenario(study: Study) -> str:
+    """Every setting, those that are not the default marked; and those in which the runs differ, for each method."""
+    results = [one for seeds in study.runs.values() for one in seeds]
+    differing, plain = _differing(results), Scenario()
+    groups: dict[str, list[str]] = {}
+    for setting in dataclasses.fields(Scenario):
+        name = setting.name
+        if name in _OF_A_RUN or name in differing:
+            continue
+        value = getattr(results[0].scenario, name)
+        mark = "value" if value == getattr(plain, name) else "value changed"
+        term = f'<dt title="{escape(explained(setting))}">{escape(name)}</dt>'
+        line = f'{term}<dd class="{mark}">{escape(_written(value))}</dd>'
+        groups.setdefault(setting.metadata["group"], []).append(line)
+    lists = "".join(f"<div><h3>{escape(group)}</h3><dl>{''.join(lines)}</dl></div>" for group, lines in groups.items())
+    own = _own_settings(study, differing) if differing else ""
+    return (
+        f'{own}<div class="groups">{lists}</div>\n'
+        '<p class="small">Coloured: not the default. A name explains itself under the pointer; –: not set.</p>'
+    )
+
+
+def _own_settings(study: Study, names: Sequence[str]) -> str:
+    """A row for each method; where its seeds differ, all their values."""
+    body = []
+    for method, seeds in study.runs.items():
+        values = (dict.fromkeys(_written(getattr(one.scenario, name)) for one in seeds) for name in names)
+        body.append([method, *(" / ".join(value) for value in values)])
+    return "<h3>differing between methods</h3>" + _table(["method", *names], body, kind="words")
+
+
+# ── the environment ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _recorded(one: Result) -> dict[str, Any]:
+    """The environment in a finished run's summary.json."""
+    if one.folder is None or not finished(one.folder):
+        return {}
+    found = read_json(one.folder / "summary.json").get("environment")
+    return found if isinstance(found, dict) else {}
+
+
+def _versions(found: dict[str, Any]) -> str:
+    versions = found.get("versions")
+    return ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
+
+
+def environment(study: Study) -> str:
+    """What all runs share, each fact once, and a list of the runs."""
+    results = [one for seeds in study.runs.values() for one in seeds]
+    recorded = [_recorded(one) for one in results]
+
+    def each(values: Sequence[Any]) -> str:
+        return " / ".join(dict.fromkeys(str(value) if value else "not recorded" for value in values))
+
+    facts = [
+        ("hardware", each([found.get("hardware") for found in recorded])),
+        ("system", each([found.get("system") for found in recorded])),
+        ("versions", each([_versions(found) for found in recorded])),
+        (
+            "device",
+            each([found.get("device") or one.scenario.device for found, one in zip(recorded, results, strict=True)]),
+        ),
+        ("executor", each([one.executor for one in results])),
+        ("precision", each([one.scenario.precision for one in results])),
+        ("deterministic", each([_written(one.scenario.deterministic) for one in results])),
+        ("seeds", ", ".join(dict.fromkeys(str(one.scenario.seed) for one in results))),
+        ("split seed", each([str(one.scenario.split_seed) for one in results])),
+    ]
+    body = [
+        [
+            one.method,
+            str(one.scenario.seed),
+            state(one) or f"{one.records[-1]['round']} rounds",
+            one.executor,
+            str(one.folder or "in memory"),
+        ]
+        for one in results
+    ]
+    runs = _table(["method", "seed", "state", "executor", "folder"], body, kind="words", swatches=False)
+    return f"{_facts(facts)}<details><summary>{len(results)} runs</summary>{runs}</details>"
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _words(line: str) -> str:
+    """A command that is broken between its words only."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in line.split(" "))
+
+
+def commands(study: Study) -> str:
+    none = again.reason_for_none(study)
+    if none is not None:
+        return f"<p>{escape(none)}.</p>"
+    blocks = "\n".join(f'<div class="command"><pre>{_words(line)}</pre></div>' for line in again.commands(study))
+    return (
+        f"<p>These make the runs and this page again:</p>\n{blocks}\n"
+        '<p class="small">The same executor, precision and versions give the same numbers up to rounding, and with '
+        "<code>--deterministic</code> bit for bit on the same hardware. Where the data lies is not said: "
+        "<code>--data-dir</code> or <code>$HEADWAY_DATA</code>.</p>"
+    )

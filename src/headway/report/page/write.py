@@ -1,0 +1,75 @@
+"""report.html: everything about a comparison in one file that needs no network and no other file."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from headway.errors import UserError
+from headway.report.page import sections
+from headway.report.page.curves import POINTS, curves, stride
+from headway.report.tables import caption
+from headway.runs.study import Study
+
+_HERE = Path(__file__).parent
+
+
+def _read(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8").strip()
+
+
+def _embedded(content: Any) -> str:
+    """JSON inside a script element; without "<" no text can end that element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _title(study: Study) -> str:
+    names = list(study.runs)
+    data = study.runs[names[0]][0].scenario.data
+    return f"{names[0]} on {data}" if len(names) == 1 else f"{len(names)} methods on {data}"
+
+
+def _about_curves(study: Study) -> str:
+    longest = max(len(one.records) for seeds in study.runs.values() for one in seeds)
+    words = "A click on a method hides or shows it; the pointer or the arrow keys read the values."
+    if any(len(seeds) > 1 for seeds in study.runs.values()):
+        words += " Lines are means over seeds, where every seed was evaluated."
+    if stride(longest) > 1:
+        words += f" At most {POINTS:,} points of a curve are drawn."
+    return words
+
+
+def page(study: Study) -> str:
+    """The whole page as text."""
+    rows = study.summary()
+    scenario = next(iter(study.runs.values()))[0].scenario
+    return Template(_read("page.html")).substitute(
+        title=escape(_title(study)),
+        caption=escape(caption(rows, scenario)),
+        notes=sections.notes(study),
+        comparison=sections.comparison(rows),
+        legend_of_table=sections.legend_of_table(rows),
+        about_curves=_about_curves(study),
+        costs=sections.costs(study, rows),
+        legend_of_costs=sections.LEGEND_OF_COSTS,
+        scenario=sections.scenario(study),
+        environment=sections.environment(study),
+        commands=sections.commands(study),
+        version=escape(metadata.version("headway")),
+        data=_embedded(curves(study, sections.states(study))),
+        style=_read("page.css"),
+        script=_read("page.js"),
+    )
+
+
+def write_page(study: Study, path: Path) -> Path:
+    try:
+        path.write_text(page(study) + "\n", encoding="utf-8")
+    except OSError as fault:
+        raise UserError(f"the page '{path}' cannot be written: {fault.strerror or fault}") from None
+    return path
