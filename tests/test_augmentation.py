@@ -199,7 +199,7 @@ def test_a_batch_is_augmented_once_and_not_where_it_is_measured(monkeypatch: pyt
         chosen = world(name)
         calls.clear()
         work, _ = assign(chosen, start(chosen), ClientStates(), [1], 1)
-        serial.train(chosen.rules, work, work.works[0])
+        serial.train(serial.Stepping(chosen.rules, compiled=False), work, work.works[0])
         assert len(calls) == work.works[0].steps
         evaluation.evaluate(chosen, start(chosen))
         assert len(calls) == work.works[0].steps

@@ -17,12 +17,12 @@ from conftest import SMALL, played, unequal_clients, world
 from headway.data.batches import Planner, plan
 from headway.engine import choice, local
 from headway.engine import round as rounds
-from headway.engine.batched import Batched, stacked
 from headway.engine.choice import Nothing, choose, made
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.evaluation import _by_client
 from headway.engine.executor import CannotExecute
 from headway.engine.graphed import Graphed
+from headway.engine.shapes import stacked
 from headway.engine.traced import _free_layouts, traced
 from headway.engine.world import build
 from headway.methods.catalogue import METHODS
@@ -139,23 +139,44 @@ def test_stacked_convolutions_keep_their_values_and_gradients(
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler itself
-def test_a_compiled_stack_is_the_same_run() -> None:
+@pytest.mark.parametrize("name", ["batched:compiled", "serial:compiled", "pool:compiled"])
+def test_a_compiled_run_is_the_same_run(name: str) -> None:
+    """Unequal clients in several rounds: one program serves them all."""
     chosen = world("fedacg", network="group_norm")
     plain = played(chosen)[1].model.theta.flat()
-    executor = Batched(chosen.rules, compiled=True)
+    executor = made(name, chosen)
     progress = rounds.start(chosen)
-    with chosen.arithmetic():
-        for number in range(1, chosen.scenario.rounds + 1):
-            progress, _ = rounds.play(chosen, progress, Nothing(), executor, chosen.turnout(number), number)
-    assert executor._program is not None
+    try:
+        with chosen.arithmetic():
+            for number in range(1, chosen.scenario.rounds + 1):
+                progress, _ = rounds.play(chosen, progress, Nothing(), executor, chosen.turnout(number), number)
+    finally:
+        executor.close()
+    assert executor.name == name
     assert float((progress.theta.flat() - plain).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["serial:compiled", "pool:compiled"])
+def test_a_model_that_draws_by_itself_is_not_compiled(name: str) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x * (torch.rand(x.shape[1:]) > 0.3).to(x.dtype))  # type: ignore[no-any-return]
+
+    told: list[str] = []
+    chosen = build(SMALL.changed(executor="serial"), method("fedavg"), model=Own(), **unequal_clients())
+    assert choose(chosen, name, told.append).name == "serial"
+    assert "draws random numbers by itself" in told[0]
 
 
 def test_where_compiling_fails_the_run_goes_on_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no C++ compiler\nfound")
 
-    monkeypatch.setattr("headway.engine.batched.traced", lambda *_, **__: fail)
+    monkeypatch.setattr("headway.engine.traced.traced", lambda *_, **__: fail)
     monkeypatch.setattr(choice, "PAYS", 0.0)
     monkeypatch.setattr(choice, "_candidates", lambda *_: ["batched"])
     told: list[str] = []

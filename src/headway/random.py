@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.eager import at_hand
+
 Built = TypeVar("Built")
 
 _WORD = 0xFFFFFFFF
@@ -76,8 +78,32 @@ def _scramble(word: Tensor) -> Tensor:
     return word ^ (word >> 16)
 
 
+def _scrambled(word: int) -> int:
+    """`_scramble` of one number."""
+    word ^= word >> 16
+    word = (word * 0x7FEB352D) & _WORD
+    word ^= word >> 15
+    word = (word * -0x7B935975) & _WORD
+    return word ^ (word >> 16)
+
+
+def _scramble_all(words: np.ndarray) -> None:
+    """`_scramble` of many numbers of 32 bits, in their place: products wrap around by themselves."""
+    spare = np.empty_like(words)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None)):
+        np.right_shift(words, np.uint32(shift), out=spare)
+        np.bitwise_xor(words, spare, out=words)
+        if factor is not None:
+            np.multiply(words, np.uint32(factor), out=words)
+
+
 def fold(words: Tensor, number: Tensor | int) -> Tensor:
     """A new key, shape (2,), from a key and one more coordinate (a step, a layer)."""
+    if at_hand(words) and not (isinstance(number, Tensor) and number.dim()):
+        first, second = words.tolist()
+        under = _scrambled((first + int(number)) & _WORD)
+        over = _scrambled(second ^ under)
+        return torch.tensor([_scrambled((under + over) & _WORD), over])
     low = _scramble((words[0] + number) & _WORD)
     high = _scramble(words[1] ^ low)
     return torch.stack([_scramble((low + high) & _WORD), high])
@@ -90,6 +116,15 @@ def apart(words: Tensor, purpose: str) -> Tensor:
 
 def uniform(words: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in [0, 1) on a grid of 2⁻²⁴, float32, one for each element; element e depends on (key, e) only."""
+    if at_hand(words):
+        first, second = words.tolist()
+        found = np.arange(math.prod(shape), dtype=np.uint32)
+        found ^= np.uint32(first)
+        _scramble_all(found)
+        found ^= np.uint32(second)
+        _scramble_all(found)
+        found >>= np.uint32(8)
+        return torch.from_numpy(found.astype(np.float32)).mul_(2.0**-24).reshape(shape)
     element = torch.arange(math.prod(shape), device=words.device)
     hashed = _scramble(_scramble(element ^ words[0]) ^ words[1])
     return ((hashed >> 8).to(torch.float32) * 2.0**-24).reshape(shape)

@@ -32,10 +32,7 @@ def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
 DEFAULT_PARTICIPATION = 0.1
 EXECUTORS = (
     "auto",
-    "serial",
-    "batched",
-    "batched:compiled",
-    "pool",
+    *(f"{name}{how}" for name in ("serial", "batched", "pool") for how in ("", ":compiled")),
     "graphed",
     *(f"graphed:{layout}{how}" for layout in ("streams", "stacked") for how in ("", ":compiled")),
 )

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
+from headway.eager import at_hand, traced, transformed
 from headway.errors import UserError
 
 Scalar = float | int | Tensor
@@ -39,15 +39,23 @@ class Vector:
         return Vector({name: function(leaf, other.leaves[name]) for name, leaf in self.leaves.items()})
 
     def __add__(self, other: Vector) -> Vector:
-        return self._together(torch._foreach_add, other) if _plain() else self.zip(other, torch.add)
+        return self._together(torch._foreach_add, other) if not transformed() else self.zip(other, torch.add)
 
     def __sub__(self, other: Vector) -> Vector:
-        return self._together(torch._foreach_sub, other) if _plain() else self.zip(other, torch.sub)
+        return self._together(torch._foreach_sub, other) if not transformed() else self.zip(other, torch.sub)
 
     def __mul__(self, factor: Scalar) -> Vector:
-        if _plain():
+        if not transformed():
             return _unflatten(torch._foreach_mul(list(self.leaves.values()), factor), tuple(self.leaves))
         return self.map(lambda leaf: leaf * factor)
+
+    def plus(self, factor: Scalar, other: Vector) -> Vector:
+        """self + factor · other, in one pass where the factor is known."""
+        number = known(factor)
+        if number is None or transformed():
+            return self + factor * other
+        others = [other.leaves[name] for name in self.leaves]
+        return _unflatten(torch._foreach_add(list(self.leaves.values()), others, alpha=number), tuple(self.leaves))
 
     def _together(self, operation: Any, other: Vector) -> Vector:
         """One operation over all leaves: one call, and on a GPU one kernel."""
@@ -71,11 +79,11 @@ class Vector:
 
     def norm(self, dtype: torch.dtype | None = None) -> Tensor:
         """‖self‖₂ over all leaves; `dtype` is the type it is computed in, where that is not their own."""
-        if not _plain():
+        if transformed():
             wide = self if dtype is None else self.to(dtype)
             return wide.dot(wide).sqrt()
         leaves = list(self.leaves.values())
-        return _norm_op(leaves) if get_proxy_mode() is not None and dtype is None else _norm(leaves, dtype)
+        return _norm_op(leaves) if traced() and dtype is None else _norm(leaves, dtype)
 
     def zeros(self) -> Vector:
         return self.map(torch.zeros_like)
@@ -104,9 +112,9 @@ class Vector:
         return f"Vector({len(self.leaves)} leaves, {len(self)} coordinates)"
 
 
-def _plain() -> bool:
-    """Outside `torch.func`'s transformations, which know no operation over many tensors."""
-    return torch._C._functorch.peek_interpreter_stack() is None
+def known(scalar: Scalar) -> float | None:
+    """A number that can be had without waiting for a device, and not while a program is being traced."""
+    return float(scalar) if not isinstance(scalar, Tensor) or at_hand(scalar) else None
 
 
 def _norm(leaves: list[Tensor], dtype: torch.dtype | None) -> Tensor:

@@ -55,7 +55,7 @@ def engines() -> tuple[str, ...]:
 
 def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
     """The engines asked for, the plain loop always among them and first; or which there are."""
-    usual = [name for name in engines() if ":" not in name or name == "batched:compiled"]
+    usual = [name for name in engines() if not name.startswith("graphed:")]
     asked = usual if names is None else tuple(dict.fromkeys(names))
     for name in asked:
         if name not in engines():

@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work, first_words
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work
 from headway.engine.local import Rules, Task, placed
-from headway.engine.traced import traced
+from headway.engine.shapes import stacked
+from headway.engine.traced import compiled
 from headway.errors import ClientError
-from headway.vectors import stack, tree_map
+from headway.vectors import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""
 STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
-
-
-def padded(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> list[Task]:
-    """Tasks of unequal steps, batches and sizes as tasks of equal shape; what is padding has no effect."""
-    grown: list[dict[str, Any]] = [{} for _ in tasks]
-    for field in dataclasses.fields(Task):
-        arrays = [getattr(task, field.name) for task in tasks]
-        shapes = {array.shape for array in arrays} | {least.get(field.name, arrays[0].shape)}
-        shape = tuple(max(lengths) for lengths in zip(*shapes, strict=True))
-        for one, array in zip(grown, arrays, strict=True):
-            one[field.name] = array if array.shape == shape else _grown(array, shape)
-    return [Task(**one) for one in grown]
-
-
-def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array with zeros after its end along every axis: row 0 of the pool, count 0, rate 0."""
-    grown = np.zeros(shape, array.dtype)
-    grown[tuple(slice(0, length) for length in array.shape)] = array
-    return grown
-
-
-def stacked(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Task:
-    """Tasks as one, padded, with a leading axis of clients."""
-    return tree_map(lambda *arrays: np.stack(arrays), *padded(tasks, least))  # type: ignore[no-any-return]
 
 
 class Batched:
@@ -107,17 +82,8 @@ class Batched:
 
         together = vmap(advance, in_dims=(0, None, 0, None, None))
         if self.compiled and self._program is None:
-            self._program = count, _first(traced(together, arguments, compiled=True), arguments)
+            self._program = count, compiled(together, arguments)
         return self._program[1] if self._program and self._program[0] == count else together
 
     def close(self) -> None:
         self._program = None
-
-
-def _first(program: Any, arguments: tuple[Any, ...]) -> Any:
-    """The program after its first call, which compiles it."""
-    try:
-        program(*arguments)
-    except Exception as fault:  # a missing compiler, or one that fails: whatever it raises
-        raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
-    return program

@@ -13,7 +13,7 @@ from headway.engine import round as rounds
 from headway.engine.batched import Batched
 from headway.engine.executor import Assignment, CannotExecute, Executor
 from headway.engine.graphed import Graphed
-from headway.engine.pool import Pool
+from headway.engine.pool import Pool, cores
 from headway.engine.serial import Serial
 from headway.engine.world import World
 
@@ -33,8 +33,8 @@ def made(name: str, world: World) -> Executor:
     if kind == "batched":
         return Batched(world.rules, compiled=compiled)
     if kind == "pool":
-        return Pool(world.rules, deterministic=world.scenario.deterministic)
-    return Serial(world.rules)
+        return Pool(world.rules, deterministic=world.scenario.deterministic, compiled=compiled)
+    return Serial(world.rules, compiled=compiled)
 
 
 class Nothing:
@@ -70,6 +70,11 @@ def _candidates(world: World, asked: str) -> list[str]:
         layouts = ["graphed:stacked", "graphed:streams"]
         return layouts if small else layouts[::-1]
     return ["batched", "pool", "serial"] if asked == "auto" else [asked]
+
+
+def _compiled(name: str) -> str:
+    """What is tried after an executor has won uncompiled. Compiled, a step gains nothing from a second thread."""
+    return f"{'pool' if name == 'serial' and cores() > 1 else name}:compiled"
 
 
 class _Contest:
@@ -114,10 +119,9 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
     with world.arithmetic():
         contest = _Contest(world)
         contest.enter(_candidates(world, asked))
-        compilable = contest.name in ("batched", "graphed:streams", "graphed:stacked")
         free = asked in ("auto", "graphed") and not world.scenario.deterministic
-        if free and compilable and contest.projected > PAYS:
-            contest.enter([f"{contest.name}:compiled"])
+        if free and contest.best is not None and contest.projected > PAYS:
+            contest.enter([_compiled(contest.name)])
         if contest.best is None and asked != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
         for refusal in contest.refusals:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headway import random
 from headway.engine import round as rounds
 from headway.engine.choice import Nothing
-from headway.engine.serial import train
+from headway.engine.serial import Stepping, train
 from headway.engine.world import World, build
 from headway.methods.method import Method
 from headway.models.networks import Staged
@@ -50,7 +50,7 @@ def _flops(world: World) -> tuple[float, int, int]:
     with world.arithmetic():
         assignment, down = rounds.assign(world, rounds.start(world), Nothing(), [0], 1)
         with FlopCounterMode(display=False) as counter:
-            trained = train(world.rules, assignment, assignment.works[0])
+            trained = train(Stepping(world.rules, compiled=False), assignment, assignment.works[0])
     if world.method.pooled:
         return counter.get_total_flops(), 0, 0
     return counter.get_total_flops(), down, int(trained["bytes"])

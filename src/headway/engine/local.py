@@ -22,7 +22,7 @@ from headway.data.federation import Federation, Pool
 from headway.engine.network import Buffers, Network
 from headway.methods.method import Method
 from headway.methods.slots import Batch, Client, End, Message, Output, Step
-from headway.vectors import Vector, leaves_of, nbytes, tree_map
+from headway.vectors import Vector, known, leaves_of, nbytes, tree_map
 
 Carry = dict[str, Any]
 """What changes from step to step: w, buffers, memory, loss_sum, rate_sum, steps."""
@@ -172,12 +172,14 @@ def _clipped(gradient: Vector, limit: float) -> Vector:
     """g · min(1, c/(‖g‖ + 1e-6)): the global-norm clipping of PyTorch."""
     if limit == 0:
         return gradient
-    return gradient * (limit / (gradient.norm() + 1e-6)).clamp(max=1.0)
+    factor = (limit / (gradient.norm() + 1e-6)).clamp(max=1.0)
+    return gradient if known(factor) == 1.0 else gradient * factor
 
 
 def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Tensor, round: Tensor) -> Carry:
     """One local step k of one client. A client whose K_i steps are over stays as it is."""
-    key = random.fold(task.key, index)
+    drawn = rules.augmentation != "none" or rules.network.draws
+    key = random.fold(task.key, index) if drawn else task.key
     batch = _batch(rules, _at(task.rows, index), _at(task.counts, index), key)
     w, buffers, memory = carry["w"], carry["buffers"], carry["memory"]
 
@@ -192,7 +194,7 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         rate=_at(task.rates, index),
         index=index,
         round=round,
-        key=key,
+        draw_key=lambda: random.fold(task.key, index),
         losses=lambda logits: per_sample(logits, batch.y, rules.squared),
         forward=lambda at: _forward(rules, at, buffers, batch, key)[0],
         resume=lambda at, stage, hidden: _resumed(rules, at, buffers, stage, hidden, batch, key),
@@ -201,9 +203,9 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
     gradient, value, buffers_after = _value_and_grad(rules, objective, w)
     direction, memory_after = rules.method.direction(w, _clipped(gradient, rules.clip), memory, step)
     if rules.weight_decay:
-        direction = direction + rules.weight_decay * w
+        direction = direction.plus(rules.weight_decay, w)
     after = {
-        "w": w - step.rate * direction,
+        "w": w.plus(-step.rate, direction),
         "buffers": buffers_after,
         "memory": memory_after,
         "loss_sum": carry["loss_sum"] + value,

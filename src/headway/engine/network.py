@@ -34,6 +34,28 @@ class _Stages(nn.Module):
         return outputs
 
 
+class _Skeleton:
+    """A copy of a module that is called with numbers from outside, and the places in it that are given more."""
+
+    def __init__(self, twin: nn.Module, training: bool, staged: bool) -> None:
+        inner: nn.Module = copy.deepcopy(twin)
+        self.staged = staged
+        self.module = (_Stages(inner) if staged else inner).train(training)
+        named = [
+            (number, f"{name}." if name else "", child) for number, (name, child) in enumerate(inner.named_modules())
+        ]
+        self.dropouts = [entry for entry in named if isinstance(entry[2], KeyedDropout)]
+        self.norms = [place for _, place, child in named if isinstance(child, WeightedBatchNorm)]
+        every = list(inner.named_parameters(remove_duplicate=False))
+        self.tied = len(every) > len(list(inner.named_parameters()))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.module.to(device, dtype)
+
+    def __call__(self, tensors: Buffers, inputs: tuple[Any, ...]) -> Any:
+        return functional_call(self.module, tensors, inputs, tie_weights=self.tied)
+
+
 class Network:
     """The module's computation, apart from its numbers.
 
@@ -67,14 +89,12 @@ class Network:
                 f"the model keeps batch statistics in '{norms[0]}' and buffers is 'refuse'; use --buffers average or "
                 "keep-local, or a model with GroupNorm"
             )
-        self._training, self._evaluating = self._skeleton(twin, True), self._skeleton(twin, False)
-        for child in self._evaluating.modules():
+        self.draws = any(isinstance(child, KeyedDropout) for child in twin.modules())
+        """Whether a pass in training mode draws random numbers."""
+        self._training, self._evaluating = (_Skeleton(twin, training, self.needs_stages) for training in (True, False))
+        for child in self._evaluating.module.modules():
             if isinstance(child, WeightedBatchNorm):
                 child.stays_local = policy == "keep-local"
-
-    def _skeleton(self, twin: nn.Module, training: bool) -> nn.Module:
-        module: nn.Module = copy.deepcopy(twin)
-        return (_Stages(module) if self.needs_stages else module).train(training)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Network:
         """This network with its first numbers on a device, floating-point ones in a type.
@@ -92,10 +112,8 @@ class Network:
         moved.parameters = self.parameters.map(cast)
         moved.frozen = {name: cast(leaf) for name, leaf in self.frozen.items()}
         moved.buffers = {name: cast(leaf) for name, leaf in self.buffers.items()}
-        moved._training, moved._evaluating = (
-            self._training.to(device, dtype),
-            self._evaluating.to(device, dtype),
-        )
+        self._training.to(device, dtype)
+        self._evaluating.to(device, dtype)
         return moved
 
     def train(self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
@@ -115,7 +133,7 @@ class Network:
 
     def _call(
         self,
-        module: nn.Module,
+        skeleton: _Skeleton,
         w: Vector,
         buffers: Buffers,
         inputs: tuple[Any, ...],
@@ -123,21 +141,17 @@ class Network:
         key: Tensor,
     ) -> tuple[Output, Buffers]:
         tensors: Buffers = {**self.frozen, **w.leaves, **buffers}
-        inner = module.module if isinstance(module, _Stages) else module
-        assert isinstance(inner, nn.Module)
-        for number, (name, child) in enumerate(inner.named_modules()):
-            place = f"{name}." if name else ""
-            if isinstance(child, KeyedDropout):
-                child.calls = 0
-                tensors[place + "headway_key"] = random.fold(key, number)
-            elif isinstance(child, WeightedBatchNorm):
-                tensors[place + "headway_weight"] = weight
-        if isinstance(module, _Stages):
-            passed = {f"module.{name}": tensor for name, tensor in tensors.items()}
-            outputs = functional_call(module, passed, inputs if len(inputs) == 2 else (*inputs, 0))
-            after = {name.removeprefix("module."): tensor for name, tensor in passed.items()}
-            return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
-        return Output(functional_call(module, tensors, inputs)), tensors
+        for number, place, child in skeleton.dropouts:
+            child.calls = 0
+            tensors[place + "headway_key"] = random.fold(key, number)
+        for place in skeleton.norms:
+            tensors[place + "headway_weight"] = weight
+        if not skeleton.staged:
+            return Output(skeleton(tensors, inputs)), tensors
+        passed = {f"module.{name}": tensor for name, tensor in tensors.items()}
+        outputs = skeleton(passed, inputs if len(inputs) == 2 else (*inputs, 0))
+        after = {name.removeprefix("module."): tensor for name, tensor in passed.items()}
+        return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:
         """The user's module with these numbers in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -9,18 +10,23 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import numpy as np
 import torch
 
 from headway.engine import serial
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works
 from headway.engine.local import Rules
+from headway.engine.serial import Stepping
 from headway.errors import ClientError
-from headway.vectors import tree_map
+from headway.vectors import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
+_MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
+"""A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
 
 
 def cores() -> int:
@@ -28,15 +34,56 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _packed(tree: Any) -> Any:
-    return tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
+@dataclass(frozen=True)
+class _Lying:
+    """An array that lies on a board."""
+
+    start: int
+    dtype: str
+    shape: tuple[int, ...]
 
 
-def _unpacked(tree: Any) -> Any:
-    return tree_map(torch.from_numpy, tree)
+class _Board:
+    """Memory that two processes see, for arrays that would take long through a pipe. What does not fit is sent.
+
+    It takes room only where something was written. One side writes, then tells the other; what is read without a copy
+    must be done with before the next writing.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.memory = mmap.mmap(-1, size) if _METHOD == "fork" else None
+
+    def write(self, tree: Any) -> Any:
+        end = 0
+
+        def placed(leaf: torch.Tensor) -> Any:
+            nonlocal end
+            array = leaf.detach().cpu().numpy()
+            start = -(-end // _ALIGNED) * _ALIGNED
+            if self.memory is None or not array.size or start + array.nbytes > len(self.memory):
+                return array
+            end = start + array.nbytes
+            lying = _Lying(start, array.dtype.str, array.shape)
+            self._at(lying)[...] = array
+            return lying
+
+        return tree_map(placed, tree)
+
+    def read(self, tree: Any, *, copied: bool) -> Any:
+        def found(leaf: Any) -> torch.Tensor:
+            array = self._at(leaf) if isinstance(leaf, _Lying) else leaf
+            return torch.from_numpy(array.copy() if copied else array)
+
+        return tree_map(found, tree)
+
+    def _at(self, lying: _Lying) -> np.ndarray:
+        assert self.memory is not None
+        return np.ndarray(lying.shape, lying.dtype, self.memory, lying.start)
 
 
-def _serve(connection: Connection, others: list[Connection], rules: Rules, deterministic: bool) -> None:
+def _serve(
+    connection: Connection, others: list[Connection], stepping: Stepping, deterministic: bool, sent: _Board, own: _Board
+) -> None:
     """A worker's life: take an assignment of some clients, answer with each client's result, until the pipe closes."""
     for other in others:
         other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
@@ -51,11 +98,16 @@ def _serve(connection: Connection, others: list[Connection], rules: Rules, deter
             except (EOFError, OSError):
                 return
             if kind == "round":
-                number, received, buffers = content
-                assignment = Assignment(number, _unpacked(received), _unpacked(buffers), Works(), {})
+                number, shapes, received, buffers = content
+                message, statistics = sent.read((received, buffers), copied=False)
+                assignment = Assignment(number, message, statistics, Works(), shapes)
                 continue
             try:
-                answer = "done", _packed(serial.train(rules, assignment, _unpacked_work(content)))
+                client, task, weight, kept, steps, words = content
+                work = Work(client, task, weight, own.read(kept, copied=True), steps, words)
+                answer = "done", own.write(serial.train(stepping, assignment, work))
+            except CannotExecute as reason:
+                answer = "refused", str(reason)
             except ClientError as fault:
                 answer = "failed", str(fault)
             try:
@@ -64,26 +116,27 @@ def _serve(connection: Connection, others: list[Connection], rules: Rules, deter
                 return
 
 
-def _unpacked_work(content: tuple[Any, ...]) -> Work:
-    client, task, weight, kept, steps, words = content
-    return Work(client, task, weight, _unpacked(kept), steps, words)
-
-
 class Pool:
-    name = "pool"
-
-    def __init__(self, rules: Rules, *, deterministic: bool, processes: int | None = None) -> None:
+    def __init__(
+        self, rules: Rules, *, deterministic: bool, processes: int | None = None, compiled: bool = False
+    ) -> None:
         if rules.pool.y.device.type != "cpu":
             raise CannotExecute("worker processes train on the CPU only")
+        self.name = "pool:compiled" if compiled else "pool"
         self.count = processes or cores()
         context = multiprocessing.get_context(_METHOD)
+        size = nbytes(rules.network.parameters)
+        self._sent = _Board(_MODELS * size + _ROOM)
+        self._boards = [_Board(_MODELS * size + _ROOM) for _ in range(self.count)]
+        stepping = Stepping(rules, compiled=compiled)
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
         self.processes = []
         try:
             for number, (_, theirs) in enumerate(pipes):
                 others = [end for at, pair in enumerate(pipes) for end in pair if at != number or end is pair[0]]
-                arguments = (theirs, others if _METHOD == "fork" else [], rules, deterministic)
+                kept = others if _METHOD == "fork" else []
+                arguments = (theirs, kept, stepping, deterministic, self._sent, self._boards[number])
                 worker = context.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
                 with warnings.catch_warnings():
                     # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.
@@ -98,7 +151,8 @@ class Pool:
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         """Largest clients are handed out first; results are yielded in the order of the cohort."""
-        shared = ("round", (assignment.round, _packed(assignment.received), _packed(assignment.buffers)))
+        written = self._sent.write((dict(assignment.received), assignment.buffers))
+        shared = ("round", (assignment.round, dict(assignment.shapes), *written))
         for connection in self.connections:
             self._send(connection, shared)
         waiting = sorted(range(len(assignment.works)), key=lambda at: -assignment.works.lengths[at])
@@ -116,9 +170,10 @@ class Pool:
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]
+        rest = (work.steps, work.words)
         self._send(
             connection,
-            ("work", (work.client, work.task, work.weight, _packed(work.kept), work.steps, work.words)),
+            ("work", (work.client, work.task, work.weight, self._board(connection).write(work.kept), *rest)),
         )
         busy[connection] = position
 
@@ -135,7 +190,12 @@ class Pool:
             raise RuntimeError("a worker process ended unexpectedly (killed, or out of memory)") from None
         if kind == "failed":
             raise ClientError(content)
-        return _unpacked(content)
+        if kind == "refused":
+            raise CannotExecute(content)
+        return self._board(connection).read(content, copied=True)
+
+    def _board(self, connection: Connection) -> _Board:
+        return self._boards[self.connections.index(connection)]
 
     def close(self) -> None:
         for connection in self.connections:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,26 +10,51 @@ import torch
 
 from headway import random
 from headway.engine import local
-from headway.engine.executor import Assignment, Trained, Work
-from headway.engine.local import Rules
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.local import Rules, Task
+from headway.engine.shapes import padded
+from headway.engine.traced import compiled
 from headway.errors import ClientError
 from headway.vectors import tree_map
 
 
-def train(rules: Rules, assignment: Assignment, work: Work) -> dict[str, Any]:
+class Stepping:
+    """`local.advance` as it is, or with `compiled` as one program for the largest shapes of the run."""
+
+    def __init__(self, rules: Rules, *, compiled: bool) -> None:
+        self.rules, self.compiled = rules, compiled
+        self._program: Any = None
+
+    def task(self, assignment: Assignment, work: Work) -> Task:
+        task = padded([work.task], assignment.shapes)[0] if self.compiled else work.task
+        return local.placed(task, self.rules.pool.y.device)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self.compiled:
+            return local.advance(self.rules, *arguments)
+        if self._program is None:
+            rules = dataclasses.replace(self.rules, functional=True)
+            self._program = compiled(lambda *given: local.advance(rules, *given), arguments)
+        return self._program(*arguments)
+
+
+def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, Any]:
     """One client's round; a failure carries client, round and step."""
     step: int | None = None
+    rules = stepping.rules
     device = rules.pool.y.device
     try:
         with random.isolated(work.words, device):
             buffers = work.kept.get("buffers", assignment.buffers)
-            received, task = assignment.received, local.placed(work.task, device)
+            received, task = assignment.received, stepping.task(assignment, work)
             carry = local.begin(rules, received, buffers, work.kept["slots"], task)
             round = torch.tensor(assignment.round, device=device)
             for step in range(work.steps):
-                carry = local.advance(rules, carry, received, task, torch.tensor(step, device=device), round)
+                carry = stepping(carry, received, task, torch.tensor(step, device=device), round)
             step = None
             return local.finish(rules, carry, received, work.kept["slots"], task)
+    except CannotExecute:
+        raise
     except Exception as fault:
         cause = f"{type(fault).__name__}: {fault}"
         raise ClientError.at(cause, round=assignment.round, clients=[work.client], step=step) from fault
@@ -40,15 +66,14 @@ def alone(result: dict[str, Any], work: Work) -> dict[str, Any]:
 
 
 class Serial:
-    name = "serial"
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
+    def __init__(self, rules: Rules, *, compiled: bool = False) -> None:
+        self.name = "serial:compiled" if compiled else "serial"
+        self.stepping = Stepping(rules, compiled=compiled)
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         for position in range(len(assignment.works)):
             work = assignment.works[position]
-            yield (position,), alone(train(self.rules, assignment, work), work)
+            yield (position,), alone(train(self.stepping, assignment, work), work)
 
     def close(self) -> None:
         pass

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
-from headway.engine.executor import CannotExecute
+from headway.engine.executor import CannotExecute, first_words
 from headway.vectors import copied, leaves_of
 
 aten = torch.ops.aten
@@ -47,6 +47,16 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled
     options = {**OPTIONS, "combo_kernels": combined}
     program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options) if compiled else graph
     return lambda *given: pytree.tree_unflatten(program(*leaves_of(given)), form[0])
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """The traced function after its first call, which compiles it; or why it cannot be compiled."""
+    program = traced(function, arguments, compiled=True)
+    try:
+        program(*arguments)
+    except Exception as fault:  # a missing compiler, or one that fails: whatever it raises
+        raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
+    return program
 
 
 def _refuse_own_draws(graph: GraphModule) -> None:

@@ -104,8 +104,7 @@ class Step:
     """k, counted from 0."""
     round: Tensor
     """t, counted from 1."""
-    key: Tensor
-    """The random key of (seed, round, client, step)."""
+    draw_key: Callable[[], Tensor]
     losses: Callable[[Tensor], Tensor]
     """Per-sample task losses of logits on this batch."""
     forward: Callable[[Vector], Output]
@@ -114,6 +113,11 @@ class Step:
     """Logits from the output of stage l: the stages after l, at any parameters."""
     grad_at: Callable[[Vector], Vector]
     """The gradient of this batch's whole objective at any parameters, unclipped."""
+
+    @property
+    def key(self) -> Tensor:
+        """The random key of (seed, round, client, step)."""
+        return self.draw_key()
 
 
 @dataclass(frozen=True)
