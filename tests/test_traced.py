@@ -27,6 +27,7 @@ from headway.engine.traced import _free_layouts, traced
 from headway.engine.world import build
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
+from headway.scenario import Scenario
 from headway.vectors import Vector, leaves_of, stack
 
 CPU = torch.device("cpu")
@@ -204,6 +205,18 @@ def test_compiling_is_tried_only_where_the_run_is_long(monkeypatch: pytest.Monke
         tried.clear()
         choose(world("fedavg", **settings), "auto", lambda _: None).close()
         assert tried == names
+
+
+def test_what_is_compiled_depends_on_the_kind_of_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "cores", lambda: 4)
+    linear = world("fedavg")
+    convolving = build(Scenario(), method("fedavg"))
+    assert choice._compiled(linear, "serial") == "batched:compiled"
+    assert choice._compiled(convolving, "batched") == "batched:compiled"
+    assert choice._compiled(convolving, "serial") == "pool:compiled"
+    assert choice._compiled(convolving, "graphed:streams") == "graphed:streams:compiled"
+    monkeypatch.setattr(choice, "cores", lambda: 1)
+    assert choice._compiled(convolving, "serial") == "serial:compiled"
 
 
 def test_graphs_need_a_gpu() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from torch.nn.modules.conv import _ConvNd as _Conv
+
 from headway.engine import round as rounds
 from headway.engine.batched import Batched
 from headway.engine.executor import Assignment, CannotExecute, Executor
@@ -72,9 +74,18 @@ def _candidates(world: World, asked: str) -> list[str]:
     return ["batched", "pool", "serial"] if asked == "auto" else [asked]
 
 
-def _compiled(name: str) -> str:
-    """What is tried after an executor has won uncompiled. Compiled, a step gains nothing from a second thread."""
-    return f"{'pool' if name == 'serial' and cores() > 1 else name}:compiled"
+def _compiled(world: World, name: str) -> str:
+    """What is tried after an executor has won uncompiled.
+
+    On a CPU a stack of linear layers gains most. Convolutions of a stack stay slow; there each process gets a compiled
+    step, which gains little from a second thread.
+    """
+    if name.startswith("graphed"):
+        return f"{name}:compiled"
+    convolves = any(isinstance(layer, _Conv) for layer in world.network.original.modules())
+    if name == "batched" or not convolves:
+        return "batched:compiled"
+    return "pool:compiled" if cores() > 1 else "serial:compiled"
 
 
 class _Contest:
@@ -121,7 +132,7 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
         contest.enter(_candidates(world, asked))
         free = asked in ("auto", "graphed") and not world.scenario.deterministic
         if free and contest.best is not None and contest.projected > PAYS:
-            contest.enter([_compiled(contest.name)])
+            contest.enter([_compiled(world, contest.name)])
         if contest.best is None and asked != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
         for refusal in contest.refusals:
