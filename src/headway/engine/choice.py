@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from torch.nn.modules.conv import _ConvNd as _Conv
 
 from headway.engine import round as rounds
-from headway.engine.batched import Batched
+from headway.engine.batched import STACKED_AT_MOST, Batched
 from headway.engine.executor import Assignment, CannotExecute, Executor
-from headway.engine.graphed import Graphed
+from headway.engine.graphed import AT_ONCE, Graphed
 from headway.engine.pool import Pool, cores
 from headway.engine.serial import Serial
 from headway.engine.world import World
 
 TRIAL_STEPS = 3
+TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
 TRIALS = 3
 PAYS = 120.0
 """Seconds that the run would take uncompiled, from which on compiling is tried."""
@@ -50,8 +51,9 @@ class Nothing:
 
 
 def _trial(world: World) -> Assignment:
-    """A few steps of the first round's cohort. Training is pure, so nothing of it stays."""
-    return rounds.assign(world, rounds.start(world), Nothing(), world.sampling.draw(1), 1, TRIAL_STEPS)[0]
+    """A few steps of the first round's cohort, or of its first clients. Training is pure, so nothing of it stays."""
+    cohort = world.sampling.draw(1)[:TRIAL_CLIENTS]
+    return rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
 
 
 def _seconds(executor: Executor, assignment: Assignment) -> float:
@@ -118,9 +120,11 @@ class _Contest:
     @property
     def projected(self) -> float:
         """Seconds that all rounds would take."""
-        steps = max(self.assignment.works.lengths, default=1)
+        works = self.assignment.works
+        steps, clients = max(works.lengths, default=1), max(len(works), 1)
         longest: int = self.world.shapes["rows"][0]
-        return self.world.scenario.rounds * self.seconds * longest / steps
+        larger = max(self.world.scenario.cohort / clients, 1)
+        return self.world.scenario.rounds * self.seconds * longest / steps * larger
 
 
 def choose(world: World, asked: str, tell: Tell) -> Executor:
