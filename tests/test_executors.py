@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import played, world
+from conftest import SMALL, played, unequal_clients, world
 from demanding import DEMANDING
 from headway.engine.executor import Works
 from headway.engine.states import ClientStates
+from headway.engine.world import build
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
+from headway.methods.spelling import method
 from headway.vectors import leaves_of
 
 EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
@@ -71,6 +73,29 @@ def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
     for record, computed in ((alone[0], own), (together[0], len(sizes) * max(steps) * batch)):
         assert record["samples"] == samples
         assert record["padding"] == pytest.approx(1 - samples / computed)
+
+
+@pytest.mark.parametrize("executor", ["serial", "pool"])
+def test_a_buffer_that_a_module_changes_in_its_place_is_each_client_s_own(executor: str) -> None:
+    """Every client counts its own passes from 0: none sees another's count, and the average is that of K_i."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.passes += 1
+            return self.head(x)  # type: ignore[no-any-return]
+
+    chosen = build(
+        SMALL.changed(rounds=1, steps=5, participation=1.0), method("fedavg"), model=Counting(), **unequal_clients()
+    )
+    _, end = played(chosen, executor)
+    assert float(end.model.buffers["passes"]) == pytest.approx(5.0)
+    assert float(chosen.network.buffers["passes"]) == 0.0
 
 
 def test_works_are_made_one_by_one_and_let_go() -> None:

@@ -26,6 +26,7 @@ from headway.engine.shapes import stacked
 from headway.engine.traced import _free_layouts, traced
 from headway.engine.world import build
 from headway.methods.catalogue import METHODS
+from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.scenario import Scenario
 from headway.vectors import Vector, leaves_of, stack
@@ -171,6 +172,59 @@ def test_a_model_that_draws_by_itself_is_not_compiled(name: str) -> None:
     chosen = build(SMALL.changed(executor="serial"), method("fedavg"), model=Own(), **unequal_clients())
     assert choose(chosen, name, told.append).name == "serial"
     assert "draws random numbers by itself" in told[0]
+
+
+class _Swapping:
+    """A local rule whose memory comes back in another order than it began with."""
+
+    def begin(self, received: Any, kept: Any, client: Any) -> Any:
+        return {"a": received["model"].zeros(), "b": received["model"] * 0.5}
+
+    def direction(self, w: Vector, gradient: Vector, memory: Any, step: Any) -> Any:
+        a, b = memory["a"] * 0.9 + gradient, memory["b"] * 0.5 + gradient * 0.1
+        return a + b, {"b": b, "a": a}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["batched:compiled", "serial:compiled"])
+def test_the_order_of_names_in_a_state_does_not_matter(name: str) -> None:
+    chosen = world(Method(local=_Swapping()), network="norm_free", rounds=2)
+    plain = played(chosen)[1].model.theta.flat()
+    model = rounds.start(chosen)
+    executor = made(name, chosen)
+    with chosen.arithmetic():
+        for number in (1, 2):
+            model, _ = rounds.play(chosen, model, Nothing(), executor, chosen.turnout(number), number)
+    assert float((model.theta.flat() - plain).abs().max()) < 1e-12
+
+
+def test_a_model_that_looks_at_values_runs_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long enough to compile, but it cannot be traced: the run goes on and says why."""
+
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(x)
+            return y if y.sum() > 0 else 2 * y
+
+    monkeypatch.setattr(choice, "PAYS", 0.0)
+    monkeypatch.setattr(choice, "_candidates", lambda *_: ["serial"])
+    told: list[str] = []
+    executor = choose(build(SMALL, method("fedavg"), model=Looking(), **unequal_clients()), "auto", told.append)
+    assert executor.name == "serial"
+    assert "cannot be compiled" in told[0]
+
+
+def test_convolutions_over_one_dimension_can_be_traced() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=generator) for shape in ((4, 3, 9), (8, 3, 3)))
+    given = (weight,)
+    slope = grad(lambda weight: (F.conv1d(x, weight) ** 2).sum())
+    assert farthest(traced(slope, given, compiled=False)(*given), slope(*given)) < 1e-4
 
 
 def test_where_compiling_fails_the_run_goes_on_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,18 @@ def leaves_of(tree: Any) -> list[Tensor]:
     return list(pytree.tree_leaves(tree))
 
 
+def leaves_like(tree: Any, form: Any) -> list[Tensor]:
+    """Its tensors in the order of another tree of the same names, whatever the order of its own."""
+    if isinstance(form, Vector):
+        return [tree.leaves[name] for name in form.leaves]
+    if type(form) is dict:
+        assert tree.keys() == form.keys(), "trees of different names"
+        return [leaf for name, child in form.items() for leaf in leaves_like(tree[name], child)]
+    if isinstance(form, tuple | list):
+        return [leaf for part, child in zip(tree, form, strict=True) for leaf in leaves_like(part, child)]
+    return leaves_of(tree)
+
+
 def named_leaves(tree: Any) -> dict[str, Tensor]:
     """The tensors of a tree under their paths, such as `server/momentum/fc.weight`."""
     found: dict[str, Tensor] = {}

@@ -102,10 +102,15 @@ class _Contest:
 
     def enter(self, names: Sequence[str]) -> None:
         for name in names:
+            executor: Executor | None = None
             try:
                 executor = made(name, self.world)
                 seconds = _seconds(executor, self.assignment)
-            except CannotExecute as reason:
+            except Exception as reason:
+                for open_one in filter(None, (executor, self.best if not isinstance(reason, CannotExecute) else None)):
+                    open_one.close()
+                if not isinstance(reason, CannotExecute):
+                    raise
                 self.refusals.append(f"the {name} executor cannot take this model or method ({reason})")
                 continue
             if seconds >= self.seconds:

@@ -159,9 +159,11 @@ def _convolution_backward(
     groups: int,
     wanted: list[bool],
 ) -> Any:
+    if not _odd(x, weight, dilation, transposed, groups):
+        return NotImplemented
     kernel = (weight.shape[2], weight.shape[3])
     strided = any(step != 1 for step in stride) or any(pad >= side for pad, side in zip(padding, kernel, strict=True))
-    if not _odd(x, weight, dilation, transposed, groups) or (wanted[0] and strided):
+    if wanted[0] and strided:
         return NotImplemented
     places = _places(slope, groups)
     back = None

@@ -25,7 +25,7 @@ from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
 from headway.engine.traced import traced
 from headway.errors import ClientError
-from headway.vectors import Vector, copied, leaves_of, row, stack, tree_map
+from headway.vectors import Vector, copied, leaves_like, leaves_of, row, stack, tree_map
 
 AT_ONCE = {"streams": 10, "stacked": 128}
 """Clients that are trained at the same time; a larger cohort is trained in several groups."""
@@ -114,7 +114,7 @@ class _Functions:
 
 def _write(held: Any, fresh: Any) -> None:
     """One tree into the memory of another, in a traced program; what is read of it is read before it is written."""
-    old, new = leaves_of(held), leaves_of(fresh)
+    old, new = leaves_of(held), leaves_like(fresh, held)
     own = {id(leaf) for leaf in old}
     for into, leaf in zip(old, [leaf.clone() if id(leaf) in own else leaf for leaf in new], strict=True):
         into.copy_(leaf)

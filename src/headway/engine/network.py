@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import chain
 from typing import Any
 
 import torch
@@ -46,8 +47,18 @@ class _Skeleton:
         ]
         self.dropouts = [entry for entry in named if isinstance(entry[2], KeyedDropout)]
         self.norms = [place for _, place, child in named if isinstance(child, WeightedBatchNorm)]
-        every = list(inner.named_parameters(remove_duplicate=False))
-        self.tied = len(every) > len(list(inner.named_parameters()))
+        counts = [
+            sum(
+                1
+                for _ in chain(
+                    inner.named_parameters(remove_duplicate=once), inner.named_buffers(remove_duplicate=once)
+                )
+            )
+            for once in (False, True)
+        ]
+        self.tied = counts[0] > counts[1]
+        self.written = {name for name, _ in inner.named_buffers() if not name.startswith(tuple(self.norms) or "?")}
+        """Buffers that a module of the user's may change in their place; the twins of BatchNorm assign new ones."""
 
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         self.module.to(device, dtype)
@@ -140,7 +151,8 @@ class Network:
         weight: Tensor,
         key: Tensor,
     ) -> tuple[Output, Buffers]:
-        tensors: Buffers = {**self.frozen, **w.leaves, **buffers}
+        own = {name: buffer.clone() if name in skeleton.written else buffer for name, buffer in buffers.items()}
+        tensors: Buffers = {**self.frozen, **w.leaves, **own}
         for number, place, child in skeleton.dropouts:
             child.calls = 0
             tensors[place + "headway_key"] = random.fold(key, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import multiprocessing
 import os
@@ -25,6 +26,7 @@ from headway.errors import ClientError
 from headway.vectors import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
+_AHEAD = 64
 _MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
 """A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
 
@@ -90,6 +92,8 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(deterministic)
+    if stepping.compiled:
+        torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
     assignment: Assignment
     with torch.no_grad():
         while True:
@@ -129,6 +133,8 @@ class Pool:
         self._sent = _Board(_MODELS * size + _ROOM)
         self._boards = [_Board(_MODELS * size + _ROOM) for _ in range(self.count)]
         stepping = Stepping(rules, compiled=compiled)
+        if compiled:
+            importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
         self.processes = []
@@ -150,18 +156,23 @@ class Pool:
             theirs.close()
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
-        """Largest clients are handed out first; results are yielded in the order of the cohort."""
+        """Largest clients are handed out first; results are yielded in the order of the cohort.
+
+        Nobody is handed out more than `_AHEAD` places before the one that is waited for, so few results wait.
+        """
         written = self._sent.write((dict(assignment.received), assignment.buffers))
         shared = ("round", (assignment.round, dict(assignment.shapes), *written))
         for connection in self.connections:
             self._send(connection, shared)
-        waiting = sorted(range(len(assignment.works)), key=lambda at: -assignment.works.lengths[at])
+        waiting = set(range(len(assignment.works)))
         idle, busy = list(self.connections), dict[Any, int]()
         done: dict[int, Any] = {}
         for position in range(len(assignment.works)):
             while position not in done:
-                while idle and waiting:
-                    self._hand(idle.pop(), waiting.pop(0), assignment, busy)
+                while idle and (near := waiting & set(range(position, position + _AHEAD))):
+                    largest = max(near, key=lambda at: (assignment.works.lengths[at], -at))
+                    waiting.remove(largest)
+                    self._hand(idle.pop(), largest, assignment, busy)
                 ready: list[Any] = wait(list(busy))
                 for connection in ready:
                     done[busy.pop(connection)] = self._receive(connection)
@@ -204,3 +215,4 @@ class Pool:
             process.join(timeout=5)
             if process.is_alive():
                 process.terminate()
+                process.join(timeout=5)

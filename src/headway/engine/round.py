@@ -318,7 +318,11 @@ def play(
     )
     if world.device.type == "cpu" or world.method.owned(model.server):
         intake.settle()  # a GPU goes on, but what is changed in place must not see a client's failure
-    theta, server = world.method.update(model.theta, uploads, model.server)
+    try:
+        theta, server = world.method.update(model.theta, uploads, model.server)
+    except Exception:
+        intake.settle()  # a client that diverged is the better reason
+        raise
     server = conformed(server, model.server, "the server state")
     norm = (theta - model.theta).norm(torch.float64)
     after = Model(laid_out(theta, model.theta), model.buffers, _kept(world, server, model.server))

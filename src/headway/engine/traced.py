@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute, first_words
-from headway.vectors import copied, leaves_of
+from headway.vectors import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
 
@@ -34,6 +34,7 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled
     networks so small that the number of kernels counts more than their work.
     """
     flat, structure = pytree.tree_flatten(arguments)
+    order = tree_map(lambda leaf: None, arguments)
     form: list[Any] = []
 
     def plain(*leaves: Any) -> list[Any]:
@@ -46,15 +47,17 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled
     _free_layouts(graph)
     options = {**OPTIONS, "combo_kernels": combined}
     program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options) if compiled else graph
-    return lambda *given: pytree.tree_unflatten(program(*leaves_of(given)), form[0])
+    return lambda *given: pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
 
 
 def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
-    program = traced(function, arguments, compiled=True)
     try:
+        program = traced(function, arguments, compiled=True)
         program(*arguments)
-    except Exception as fault:  # a missing compiler, or one that fails: whatever it raises
+    except CannotExecute:
+        raise
+    except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises
         raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
     return program
 
@@ -62,8 +65,17 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 def _refuse_own_draws(graph: GraphModule) -> None:
     """A model that draws from torch's own generator would draw other numbers here than in other executors."""
     for node in graph.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _drops_nothing(node):
             raise CannotExecute(f"the model draws random numbers by itself ({node.target})")
+
+
+def _drops_nothing(node: Node) -> bool:
+    """Attention that could drop some of its weights, and does not."""
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given == 0)
+    return False
 
 
 def _memory(graph: GraphModule) -> dict[Node, Node]:

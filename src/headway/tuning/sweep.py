@@ -113,8 +113,10 @@ class Sweep:
         """The best candidate's own run, on all samples and with the test set."""
         if self.best is None:
             return ""
-        settings = {name: value for name, value in self.settings.items() if name != "validation"}
-        return _command(["run", self.best.candidate.method], self.source, {**settings, **self.best.candidate.settings})
+        chosen = self.best.candidate.settings
+        dropped = {"validation", *(_RIVALS[name] for name in chosen if name in _RIVALS)}
+        settings = {name: value for name, value in self.settings.items() if name not in dropped}
+        return _command(["run", self.best.candidate.method], self.source, {**settings, **chosen})
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best
@@ -127,6 +129,10 @@ class Sweep:
             "candidates": [trial.as_dict(self.folder) for trial in self.trials],
             "best": None if best is None else {**best.as_dict(self.folder), "command": self.command},
         }
+
+
+_RIVALS = {"cohort_size": "participation", "participation": "cohort_size"}
+"""Settings of which a command may give one."""
 
 
 def _command(words: Sequence[str], source: str, settings: dict[str, Any]) -> str:
