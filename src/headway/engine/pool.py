@@ -134,7 +134,9 @@ class Pool:
         self._boards = [_Board(_MODELS * size + _ROOM) for _ in range(self.count)]
         stepping = Stepping(rules, compiled=compiled)
         if compiled:
-            importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own modules
+                importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
         self.processes = []
