@@ -158,6 +158,13 @@ def test_a_diverged_candidate_is_listed_and_the_rest_goes_on(tmp_path: Path) -> 
     assert written["environment"]["versions"]["torch"] == torch.__version__
 
 
+def test_the_command_of_the_best_gives_a_cohort_in_one_way() -> None:
+    """A grid over cohort_size takes the place of participation, which the request had."""
+    found = sweep("fedavg", {"cohort_size": [2, 3]}, participation=0.5, rounds=1, steps=1, eval_samples=50, model="mlp")
+    assert "--cohort-size" in found.command
+    assert "--participation" not in found.command
+
+
 def test_targets_that_are_numbers_are_judged_by_the_least_loss() -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(60, 6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from typing import Any
@@ -25,6 +26,7 @@ from headway.engine.graphed import Graphed
 from headway.engine.shapes import stacked
 from headway.engine.traced import _free_layouts, traced
 from headway.engine.world import build
+from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
 from headway.methods.spelling import method
@@ -225,6 +227,25 @@ def test_convolutions_over_one_dimension_can_be_traced() -> None:
     given = (weight,)
     slope = grad(lambda weight: (F.conv1d(x, weight) ** 2).sum())
     assert farthest(traced(slope, given, compiled=False)(*given), slope(*given)) < 1e-4
+
+
+@pytest.mark.parametrize("fault", [CannotExecute("no"), ClientError("client 3 failed")])
+def test_a_trial_that_fails_leaves_nothing_open(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Failing:
+        name = "batched"
+
+        def run(self, assignment: Any) -> Any:
+            raise fault
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    monkeypatch.setattr(choice, "made", lambda name, chosen: Failing())
+    with contextlib.suppress(ClientError):
+        choose(world("fedavg"), "batched", lambda _: None)
+    assert closed == ["batched"]
 
 
 def test_where_compiling_fails_the_run_goes_on_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
