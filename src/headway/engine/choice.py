@@ -102,17 +102,15 @@ class _Contest:
 
     def enter(self, names: Sequence[str]) -> None:
         for name in names:
-            executor: Executor | None = None
             try:
-                executor = made(name, self.world)
-                seconds = _seconds(executor, self.assignment)
-            except Exception as reason:
-                for open_one in filter(None, (executor, self.best if not isinstance(reason, CannotExecute) else None)):
-                    open_one.close()
-                if not isinstance(reason, CannotExecute):
-                    raise
+                executor, seconds = self._timed(name)
+            except CannotExecute as reason:
                 self.refusals.append(f"the {name} executor cannot take this model or method ({reason})")
                 continue
+            except BaseException:
+                if self.best is not None:
+                    self.best.close()
+                raise
             if seconds >= self.seconds:
                 executor.close()
                 continue
@@ -121,6 +119,15 @@ class _Contest:
             self.best, self.name, self.seconds = executor, name, seconds
             if self.world.scenario.deterministic:  # a stopwatch must not decide which bits come out
                 return
+
+    def _timed(self, name: str) -> tuple[Executor, float]:
+        """An executor and its seconds; one that fails is closed."""
+        executor = made(name, self.world)
+        try:
+            return executor, _seconds(executor, self.assignment)
+        except BaseException:
+            executor.close()
+            raise
 
     @property
     def projected(self) -> float:

@@ -27,6 +27,7 @@ from headway.vectors import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
 _AHEAD = 64
+"""Places of the cohort, from the one that is waited for on, that may be handed out."""
 _MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
 """A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
 
