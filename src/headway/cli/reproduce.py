@@ -51,6 +51,9 @@ def reproduce(
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16, fp64 or auto")] = "auto",
     executor: Annotated[str, typer.Option(help="how clients are executed")] = "auto",
     data_dir: Annotated[str | None, typer.Option(help="folder of the data sets", show_default=False)] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="rounds between checkpoints; 10 by default", show_default=False)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and its bytes; run nothing")] = False,
     trial: Annotated[
         bool, typer.Option("--trial", help="with --dry-run: play three rounds of each scenario and estimate the time")
@@ -85,7 +88,7 @@ def reproduce(
     if item is None:
         raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
     chosen = preset(item)
-    asked = {"rounds": rounds, "seeds": seeds, "data_dir": data_dir}
+    asked = {"rounds": rounds, "seeds": seeds, "data_dir": data_dir, "checkpoint_every": checkpoint_every}
     settings = {name: value for name, value in asked.items() if value is not None}
     settings |= {"device": device, "precision": precision, "executor": executor}
     scale = scale or (scale_of(source) if source is not None else "full")
