@@ -68,12 +68,19 @@ def reproduce(
     source: Annotated[
         Path | None, typer.Option("--from", help="make the table from the runs in a folder", show_default=False)
     ] = None,
+    claim: Annotated[
+        Path | None,
+        typer.Option(
+            help="with --from: keep the runs in this folder, without checkpoints, with its table", show_default=False
+        ),
+    ] = None,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal",
     json: Annotated[bool, JSON] = False,
     track: Annotated[list[str] | None, TRACK] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
 ) -> None:
     """Run a table or a figure of a paper, and print it beside the published numbers."""
+    from headway.papers.claims import keep
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
     from headway.papers.reproduce import found_in, scale_of
@@ -82,6 +89,8 @@ def reproduce(
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
     if trial and not dry_run:
         raise UserError("--trial estimates the time of a dry run; add --dry-run")
+    if claim is not None and source is None:
+        raise UserError("--claim keeps runs that are there; give their folder with --from")
     if every:
         _list(json)
         return
@@ -89,7 +98,7 @@ def reproduce(
         raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
     chosen = preset(item)
     asked = {"rounds": rounds, "seeds": seeds, "data_dir": data_dir, "checkpoint_every": checkpoint_every}
-    settings = {name: value for name, value in asked.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     settings |= {"device": device, "precision": precision, "executor": executor}
     scale = scale or (scale_of(source) if source is not None else "full")
     plan = planned(chosen, rows=_names(rows), data=_names(data), scale=scale, profile=profile, **settings)
@@ -99,6 +108,10 @@ def reproduce(
     _runnable(chosen)
     if source is not None:
         outcomes = found_in(plan, source)
+        if claim is not None:
+            whole = planned(chosen, scale=scale, profile=profile, **settings)
+            outcomes = keep(plan, outcomes, whole, claim)
+            out, plan = claim, whole
         plan = plan.only(outcomes)
         drawn = [] if out is None else _write(plan, outcomes, out)
         _print(plan, outcomes, format, json)

@@ -129,22 +129,23 @@ def _note(plan: Plan, out: Path) -> None:
     made(out)
     if (out / "reproduce.json").is_file() and all(run.finished(folder) for folder in places(plan, out).values()):
         return
-    write_json(
-        out / "reproduce.json",
-        {
-            "item": plan.preset.item,
-            "title": plan.preset.title,
-            "source": plan.preset.source,
-            "scale": plan.scale,
-            **({"scaled": TINY} if plan.scale == "tiny" else {}),
-            "rows": [row.name for row in plan.rows],
-            "columns": [column.name for column in plan.columns],
-            "chosen": list(plan.preset.chosen),
-            "runs": len(plan.runs),
-            "commit": commit(),
-            "environment": environment(device_of(plan.runs[0].scenario.device)),
-        },
-    )
+    made_on = environment(device_of(plan.runs[0].scenario.device))
+    runs = {"runs": len(plan.runs), "commit": commit(), "environment": made_on}
+    write_json(out / "reproduce.json", {**about(plan), **runs})
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """What is run and what was chosen for it, as plain data."""
+    return {
+        "item": plan.preset.item,
+        "title": plan.preset.title,
+        "source": plan.preset.source,
+        "scale": plan.scale,
+        **({"scaled": TINY} if plan.scale == "tiny" else {}),
+        "rows": [row.name for row in plan.rows],
+        "columns": [column.name for column in plan.columns],
+        "chosen": list(plan.preset.chosen),
+    }
 
 
 def made(folder: Path) -> Path:
