@@ -4,6 +4,7 @@
                    where nothing is said), and what the text leaves open
 [methods]          a row's method with the paper's arguments; another spelling or setting for some data
 [rows]             lists of rows that several items use
+[tuned]            settings of every column on a data set with a split, such as "mnist/gradma0.01"
 [paper]            source, profile, seeds, settings of every item; `like`: methods and rows of another paper
 
 A row or a column with a `setting` is the line of the published table that has it.
@@ -149,10 +150,11 @@ def _row(entry: str | dict[str, Any]) -> Row:
     return Row(entry) if isinstance(entry, str) else Row(**entry)
 
 
-def _column(entry: str | dict[str, Any], measures: list[str]) -> Column:
+def _column(entry: str | dict[str, Any], measures: list[str], tuned: dict[str, dict[str, Any]]) -> Column:
     parts: dict[str, Any] = {"scenario": entry} if isinstance(entry, str) else dict(entry)
     targets = [f"rounds_to_{target}" for target in parts.pop("targets", [])]
-    return Column(**parts | {"measures": (*parts.get("measures", measures), *targets)})
+    settings = tuned.get(parts["scenario"].rpartition("/")[0], {}) | parts.get("settings", {})
+    return Column(**parts | {"measures": (*parts.get("measures", measures), *targets), "settings": settings})
 
 
 def _place(preset: Preset, row: Row, column: Column, measure: str) -> Place:
@@ -264,6 +266,7 @@ def presets(paper: str) -> dict[str, Preset]:
     base = _content(about["like"]) if "like" in about else {"methods": {}, "rows": {}}
     methods = {name: _spellings(entry) for name, entry in {**base["methods"], **content["methods"]}.items()}
     lists = {**base["rows"], **content["rows"]}
+    tuned = content.get("tuned", {})
     found = {}
     for name, entry in content["items"].items():
         rows = entry.get("rows", [])
@@ -276,7 +279,7 @@ def presets(paper: str) -> dict[str, Preset]:
             profile=about["profile"],
             seeds=about.get("seeds", 1),
             rows=tuple(_row(row) for row in (lists[rows] if isinstance(rows, str) else rows)),
-            columns=tuple(_column(column, entry.get("measures", [])) for column in entry.get("columns", [])),
+            columns=tuple(_column(column, entry.get("measures", []), tuned) for column in entry.get("columns", [])),
             settings=about.get("settings", {}),
             chosen=(*about["chosen"], *entry.get("chosen", [])) if entry.get("columns") else (),
             shares=tuple(entry.get("shares", [])),
