@@ -30,7 +30,7 @@ from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.catalogue import METHODS
-from headway.methods.projection import project_rows, project_three
+from headway.methods.projection import project_rows, project_three, project_three_by_tensor
 from headway.methods.server import remembering
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
@@ -358,6 +358,37 @@ def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Pr
     assert kkt_residual(problem, found) < 1e-9
     tolerance = (1e-9 + 1e-12 / problem.angle) * np.linalg.norm(problem.p)
     assert np.abs(found - by_rows(problem)).max() < tolerance
+
+
+@given(programmes(least=3, most=3))
+@settings(deadline=None, max_examples=400, derandomize=True)
+def test_the_clients_programme_from_products_of_short_numbers(problem: Programme) -> None:
+    """In float32 it is the exact one, as well as rows rounded to float32 and nearly parallel can say."""
+    p, one, two, three = (_vector(row).to(torch.float32) for row in (problem.p, *problem.rows))
+    found = project_three(p, (one, two, three)).flat().double().numpy()
+    assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
+
+
+@pytest.mark.parametrize("project", [project_three, project_three_by_tensor])
+def test_short_numbers_stack(project: Any) -> None:
+    """Stacked problems are each their own; by tensor, every tensor is its own problem."""
+    draw = torch.Generator().manual_seed(4)
+    four = [{name: torch.randn(5, size, generator=draw) for name, size in (("a", 3), ("b", 4))} for _ in range(4)]
+
+    def projected(p: Any, *rows: Any) -> Any:
+        return project(Vector(p), tuple(Vector(row) for row in rows)).leaves
+
+    together = vmap(projected)(*four)
+    moved = torch.zeros(5)
+    for number in range(5):
+        own = [{name: leaf[number] for name, leaf in one.items()} for one in four]
+        alone = projected(*own)
+        parts = {name: projected(*({name: one[name]} for one in own))[name] for name in own[0]}
+        for name, leaf in alone.items():
+            assert torch.allclose(leaf, together[name][number], atol=1e-6)
+            assert project is project_three or torch.allclose(leaf, parts[name], atol=1e-6)
+            moved[number] += (leaf - own[0][name]).norm()
+    assert float(moved.max()) > 0.1
 
 
 @pytest.mark.parametrize("angle", [1e-13, 1e-12, 1e-11])

@@ -276,7 +276,9 @@ class _Hall:
     def _kept(self, works: Sequence[Work]) -> list[Any]:
         """What is kept, for each seat."""
         kept = [work.kept for work in works]
-        return [stack(kept + [kept[0]] * (self.size - len(kept)))] if self.stacked else kept
+        if not self.stacked:
+            return kept
+        return [stack(kept + [kept[0]] * (self.size - len(kept))) if leaves_of(kept[0]) else kept[0]]
 
     def _place(self, functions: _Functions, number: int, kept: Any) -> Place:
         place = {

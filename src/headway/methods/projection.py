@@ -7,13 +7,14 @@ Rows are scaled to unit length first; a row no longer than 1e-30 of the longest 
 less than 1e-10 to the rows before it is no direction. Residuals are relative to ‖p‖.
 
 `project_three` is the clients' problem: all eight sets of active rows are tried in tensor operations, so it stacks,
-compiles and captures. `project_rows` is the server's: non-negative least squares on the Gram matrix where that holds
-the residual, a dual active-set method on orthogonalised rows where rows are nearly parallel or opposite.
+compiles and captures; for numbers of 32 bits from their products alone, which takes two passes over them.
+`project_rows` is the server's: non-negative least squares on the Gram matrix where that holds the residual, a dual
+active-set method on orthogonalised rows where rows are nearly parallel or opposite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,125 @@ CHUNK = 1 << 16
 # ── three rows, one client ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def project_three(p: Vector, rows: tuple[Vector, Vector, Vector]) -> Vector:
+Three = tuple[Vector, Vector, Vector]
+
+
+def project_three(p: Vector, rows: Three) -> Vector:
     """p̃ for three rows, in tensor operations only."""
+    if not _short(p):
+        return _project_exactly(p, rows)
+    groups = _groups(p, rows)
+    weights = _weights(torch.stack([group.products() for group in groups]).sum(0))
+    return Vector({name: group.mixed(weights) for name, group in zip(p.leaves, groups, strict=True)})
+
+
+def project_three_by_tensor(p: Vector, rows: Three) -> Vector:
+    """A program for each parameter tensor: the scope of the authors' program."""
+    if not _short(p):
+        pieces = zip(by_tensor(p), *(by_tensor(row) for row in rows), strict=True)
+        return joined([_project_exactly(one, (first, second, third)) for one, first, second, third in pieces])
+    groups = _groups(p, rows)
+    weights = _weights(torch.stack([group.products() for group in groups]))
+    named = zip(p.leaves, groups, strict=True)
+    return Vector({name: group.mixed(weights[number]) for number, (name, group) in enumerate(named)})
+
+
+def _short(p: Vector) -> bool:
+    """Whether numbers have at most 32 bits: their products in float64 then say more of the rows than they hold.
+
+    A unit row at the angle a to another is known to 6e-8/a in float32, its part across the other by the products to
+    4e-16/a², which is less for every angle above 1e-8.
+    """
+    return all(leaf.dtype != torch.float64 for leaf in p.leaves.values())
+
+
+class _Stacked:
+    """The same tensor of p and its rows as one table in float64: what a CPU reads and multiplies fastest."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.like = leaves[0]
+        self.table = torch.stack([leaf.reshape(-1) for leaf in leaves]).double()
+
+    def products(self) -> Tensor:
+        """All products with each other, (4, 4)."""
+        return self.table @ self.table.T
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """p's tensor plus the rows' times their weights."""
+        return (self.table[0] + weights @ self.table[1:]).reshape(self.like.shape).to(self.like.dtype)
+
+
+class _Apart:
+    """The same one by one: a compiler makes one pass of it on a GPU, where a product of such matrices would crawl."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.leaves = leaves
+
+    def products(self) -> Tensor:
+        wide = [leaf.double() for leaf in self.leaves]
+        return torch.stack([torch.stack([(one * other).sum() for other in wide]) for one in wide])
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        moved = self.leaves[0].double()
+        for number, leaf in enumerate(self.leaves[1:]):
+            moved = moved + leaf.double() * weights[number]
+        return moved.to(self.leaves[0].dtype)
+
+
+def _groups(p: Vector, rows: Three) -> Sequence[_Stacked | _Apart]:
+    leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
+    if leaves[0][0].device.type == "cpu":
+        return [_Stacked(group) for group in leaves]
+    return [_Apart(group) for group in leaves]
+
+
+_DIRECTION = 1e-7
+"""A unit row of 32-bit numbers nearer than this to the span of others is in it."""
+
+
+def _weights(products: Tensor) -> Tensor:
+    """z of p̃ = p + Σ z_i M[i], shape (…, 3), from the products of (p, M[0], M[1], M[2]) with each other, (…, 4, 4).
+
+    All eight sets of active rows are solved side by side, by elimination with unit rows; the least violation wins.
+    """
+    norms = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    size, lengths = norms[..., 0], norms[..., 1:]
+    there = (lengths > FLOOR * lengths.amax(-1, keepdim=True)) & (lengths > 0)
+    scale = torch.where(there, 1 / torch.where(there, lengths, 1.0), 0.0)
+    gram = products[..., 1:, 1:] * scale[..., :, None] * scale[..., None, :]
+    along = products[..., 1:, 0] * scale / size.clamp(min=torch.finfo(size.dtype).tiny)[..., None]
+    sets = torch.arange(8, device=products.device)
+    held = [((sets >> row) & 1).to(products.dtype) * there[..., row, None] for row in range(3)]
+    one, two, three = (-along[..., row, None] * held[row] for row in range(3))
+    low = gram[..., 0, 1, None] * held[0] * held[1]
+    far = gram[..., 0, 2, None] * held[0] * held[2]
+    second, apart = _pivot(1 - low * low)
+    mid = (gram[..., 1, 2, None] * held[1] * held[2] - far * low) / second
+    third, free = _pivot(1 - far * far - mid * mid)
+    two = (two - low * one) / second
+    last = (three - far * one - mid * two) / third / third
+    two = (two - mid * last) / second
+    one = one - low * two - far * last
+    z = torch.stack([one, two, last], -1)  # (…, 8, 3)
+    # The distance of each held row from the others: one over the root of the inverse's diagonal.
+    back = -low / second
+    over, under = (-far - mid * back) / third, -mid / second / third
+    inverse = torch.stack([1 + back**2 + over**2, second**-2 + under**2, third**-2], -1)
+    slack = along[..., None, :] + z @ gram
+    broken = torch.maximum(-slack * there[..., None, :], -z / inverse.sqrt()).amax(-1).clamp(min=0)
+    best = torch.where(apart & free, broken, torch.inf).argmin(-1)
+    chosen = torch.gather(z, -2, best[..., None, None].expand(*best.shape, 1, 3))[..., 0, :]
+    return chosen * size[..., None] * scale
+
+
+def _pivot(square: Tensor) -> tuple[Tensor, Tensor]:
+    """Its root, and whether it is one: 1 where the row is in the span of those before it."""
+    whether = square > _DIRECTION**2
+    return torch.where(whether, square, 1.0).sqrt(), whether
+
+
+def _project_exactly(p: Vector, rows: Three) -> Vector:
+    """p̃ by rows made orthogonal to each other, to 1e-9 also where they are nearly parallel."""
     wide, size = p.to(torch.float64), p.to(torch.float64).norm()
     units = _units([row.to(torch.float64) for row in rows])
     basis, coordinates = _orthonormal(units)

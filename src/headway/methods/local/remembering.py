@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headway.methods.arguments import Among, slot
-from headway.methods.projection import by_tensor, joined, project_three
+from headway.methods.projection import project_three, project_three_by_tensor
 from headway.methods.slots import Client, End, Message, State, Step
 from headway.vectors import Vector
 
@@ -39,19 +39,13 @@ class remembering:
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         start = step.received["model"]
         rows = (step.grad_at(memory["before"]), step.grad_at(start), w - start)
-        corrected = self._projected(gradient, rows)
+        corrected = (project_three if self.scope == "model" else project_three_by_tensor)(gradient, rows)
         relative = (corrected - gradient).norm() / gradient.norm().clamp(min=1e-30)
         return corrected, {
             "before": w,
             "correction": memory["correction"] + relative,
             "steps": memory["steps"] + 1,
         }
-
-    def _projected(self, gradient: Vector, rows: tuple[Vector, Vector, Vector]) -> Vector:
-        if self.scope == "model":
-            return project_three(gradient, rows)
-        pieces = zip(by_tensor(gradient), *(by_tensor(row) for row in rows), strict=True)
-        return joined([project_three(one, (first, second, third)) for one, first, second, third in pieces])
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         return {}, {"last": end.model}
