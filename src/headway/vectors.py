@@ -77,6 +77,10 @@ class Vector:
         products = [(leaf * other.leaves[name]).sum() for name, leaf in self.leaves.items()]
         return torch.stack(products).sum()
 
+    def square(self) -> Tensor:
+        """‖self‖² over all leaves."""
+        return self.dot(self) if transformed() else self.norm().square()
+
     def norm(self, dtype: torch.dtype | None = None) -> Tensor:
         """‖self‖₂ over all leaves; `dtype` is the type it is computed in, where that is not their own."""
         if transformed():

@@ -187,6 +187,13 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         output, after = _forward(rules, at, buffers, batch, key)
         return rules.method.value(at, output, memory, step), after
 
+    def graded(at: Vector) -> tuple[Vector, Tensor, Buffers]:
+        """The gradient of the whole objective at a point, and its value."""
+        gradient, value, after = _value_and_grad(rules, objective, at)
+        for term, slope in rules.method.sloped(at, memory, step):
+            gradient, value = gradient + slope, value + term
+        return gradient, value, after
+
     step = Step(
         batch=batch,
         client=_client(rules, task),
@@ -198,9 +205,9 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         losses=lambda logits: per_sample(logits, batch.y, rules.squared),
         forward=lambda at: _forward(rules, at, buffers, batch, key)[0],
         resume=lambda at, stage, hidden: _resumed(rules, at, buffers, stage, hidden, batch, key),
-        grad_at=lambda at: _value_and_grad(rules, objective, at)[0],
+        grad_at=lambda at: graded(at)[0],
     )
-    gradient, value, buffers_after = _value_and_grad(rules, objective, w)
+    gradient, value, buffers_after = graded(w)
     direction, memory_after = rules.method.direction(w, _clipped(gradient, rules.clip), memory, step)
     if rules.weight_decay:
         direction = direction.plus(rules.weight_decay, w)

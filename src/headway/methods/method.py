@@ -203,10 +203,18 @@ class Method:
         }
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
-        """The whole objective on one batch: the base and every addition."""
-        values = [part.value(w, output, memory.get(name, {}), step) for name, part in self.parts("objective")]
+        """The objective on one batch, but for its terms with a slope: the base and every addition."""
+        parts = [(name, part) for name, part in self.parts("objective") if not hasattr(part, "slope")]
+        values = [part.value(w, output, memory.get(name, {}), step) for name, part in parts]
         total: Tensor = sum(values[1:], start=values[0])
         return total
+
+    def sloped(self, w: Vector, memory: State, step: Step) -> Iterator[tuple[Tensor, Vector]]:
+        """(value, gradient) of each term of w alone."""
+        for name, part in self.parts("objective"):
+            if hasattr(part, "slope"):
+                own = memory.get(name, {})
+                yield part.value(w, None, own, step), part.slope(w, own, step)
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         ((name, rule),) = self.parts("local")

@@ -26,10 +26,14 @@ class drift:
     def begin(self, received: Message, kept: State, client: Client) -> State:
         return {"anchor": received["model"] - kept["h"], "shift": received["control"] - kept["c"]}
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
-        away = w - memory["anchor"]
-        total: Tensor = 0.5 * self.alpha * away.dot(away) + w.dot(memory["shift"])
-        return total
+    def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
+        anchor: Vector = memory["anchor"]
+        return 0.5 * self.alpha * (w - anchor).square() + w.dot(memory["shift"])
+
+    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
+        anchor: Vector = memory["anchor"]
+        shift: Vector = memory["shift"]
+        return (w - anchor) * self.alpha + shift
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         control = kept["c"] - end.received["control"] + end.mean_direction

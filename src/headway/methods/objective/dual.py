@@ -25,9 +25,12 @@ class dual:
     def begin(self, received: Message, kept: State, client: Client) -> State:
         return {"h": kept["h"]}
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
-        away = w - step.received["model"]
-        return 0.5 * self.mu * away.dot(away) - w.dot(memory["h"])
+    def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
+        return 0.5 * self.mu * (w - step.received["model"]).square() - w.dot(memory["h"])
+
+    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
+        dual: Vector = memory["h"]
+        return (w - step.received["model"]) * self.mu - dual
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         return {}, {"h": kept["h"] - self.alpha * end.delta}

@@ -20,6 +20,12 @@ class proximal:
 
     adds = True
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
-        away = w - step.received["model"]
-        return (0.5 if self.half else 1.0) * self.beta * away.dot(away)
+    @property
+    def factor(self) -> float:
+        return self.beta if self.half else 2.0 * self.beta
+
+    def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
+        return 0.5 * self.factor * (w - step.received["model"]).square()
+
+    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
+        return (w - step.received["model"]) * self.factor
