@@ -25,6 +25,7 @@ from headway.methods.catalogue import METHODS
 from headway.report.page.curves import POINTS, curves
 from headway.report.page.write import page, write_page
 from headway.report.tables import best, cells
+from headway.runs.files import write_json
 from headway.runs.run import Result
 from headway.runs.study import Study, load_study
 from headway.scenario import Scenario
@@ -279,6 +280,9 @@ def test_an_unfinished_run_says_where_it_stands(compared: Path, tmp_path: Path) 
     text = Parsed(page(load_study([tmp_path / "stopped"]))).text
     assert "fedacg: seed 4 unfinished, round 4 of 4" in text
     assert "not recorded" in text
+    write_json(tmp_path / "stopped/fedacg/seed-4/summary.json", {"finished": False, "failure": "round 5, client 2: oh"})
+    text = Parsed(page(load_study([tmp_path / "stopped"]))).text
+    assert "fedacg: seed 4 unfinished, round 4 of 4; it failed: round 5, client 2: oh" in text
 
 
 def test_a_report_needs_neither_the_data_nor_a_checkpoint(

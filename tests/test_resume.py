@@ -472,6 +472,8 @@ def test_a_run_that_diverges_late_keeps_every_good_round(tmp_path: Path) -> None
     case = Case(headway.Method(local=exploding), settings={"executor": "serial", "checkpoint_every": 100})
     with pytest.raises(Diverged, match=r"^round 5, client \d+: ") as diverged:
         case.simulate(tmp_path / "run")
+    assert run.failure(tmp_path / "run") == str(diverged.value)
+    assert not run.finished(tmp_path / "run")
     result = case.load(tmp_path / "run")
     assert [record["round"] for record in result.records] == [1, 2, 3, 4]
     short = case.with_settings(rounds=4).simulate(tmp_path / "short")

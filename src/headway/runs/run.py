@@ -144,6 +144,7 @@ def _driven(
 ) -> Result:
     scenario = world.scenario
     if folder is not None:
+        (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
         splits.keep(folder, world)
     if checkpoint is not None and checkpoint.exists():
         progress, store = checkpoint.reopen()
@@ -173,10 +174,11 @@ def _driven(
                     save()
                 if stop.is_set():
                     break
-        except ServerDiverged:
-            raise
-        except (Diverged, ClientError):
-            save()  # a failing client changed nothing: what is there is the last good round
+        except (Diverged, ClientError) as fault:
+            if not isinstance(fault, ServerDiverged):
+                save()  # a failing client changed nothing: what is there is the last good round
+            if folder is not None:
+                write_json(folder / "summary.json", {"finished": False, "failure": str(fault)})
             raise
         save()
     if stop.is_set() and not simulation.finished(world, progress):
@@ -290,6 +292,13 @@ def _world(
 def finished(folder: Path) -> bool:
     path = folder / "summary.json"
     return path.is_file() and bool(read_json(path).get("finished"))
+
+
+def failure(folder: Path) -> str | None:
+    """Why a run ended before its time, where it told."""
+    path = folder / "summary.json"
+    told = read_json(path).get("failure") if path.is_file() else None
+    return None if told is None else str(told)
 
 
 def resume(

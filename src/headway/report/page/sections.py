@@ -14,7 +14,7 @@ from headway.methods.spelling import method as spelled
 from headway.report.page import commands as again
 from headway.report.tables import best, cells, numeric
 from headway.runs.files import read_json
-from headway.runs.run import Result, finished
+from headway.runs.run import Result, failure, finished
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained
 
@@ -80,7 +80,9 @@ def state(one: Result) -> str:
     """`""` for a run that came to its end, or where it stands."""
     if one.folder is None or finished(one.folder):
         return ""
-    return f"unfinished, round {one.records[-1]['round']} of {one.scenario.rounds}"
+    told = failure(one.folder)
+    where = f"unfinished, round {one.records[-1]['round']} of {one.scenario.rounds}"
+    return where if told is None else f"{where}; it failed: {told}"
 
 
 def states(study: Study) -> dict[str, str]:
