@@ -124,6 +124,11 @@ def _summarise(trained: Any, weights: Tensor, result: Any) -> None:
     _write(result, local.summary(trained, weights))
 
 
+def _check_device(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise CannotExecute("graphs are captured on a CUDA device only")
+
+
 def _stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
@@ -351,8 +356,7 @@ class _Exam:
 
 class Graphed:
     def __init__(self, rules: Rules, *, layout: str, compiled: bool = False) -> None:
-        if rules.pool.y.device.type != "cuda":
-            raise CannotExecute("graphs are captured on a CUDA device only")
+        _check_device(rules.pool.y.device)
         self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
         self.name = f"graphed:{layout}{':compiled' if compiled else ''}"
         self.layout, self.compiled = layout, compiled

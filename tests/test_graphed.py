@@ -1,0 +1,118 @@
+"""The graphed executor's own logic without a GPU: streams and events do nothing, and a graph is its function again.
+
+What the device itself does with graphs was compared on one (docs/performance.md); here seats, packing, waves, groups
+and what is kept are held to serial's numbers for every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import played, world
+from demanding import DEMANDING
+from headway.engine import graphed
+from headway.engine.graphed import Graphed
+from headway.engine.simulation import begin, simulate
+from headway.engine.states import ClientStates
+from headway.engine.world import World
+from headway.methods.catalogue import METHODS
+from headway.vectors import leaves_of
+
+EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
+LAYOUTS = ("streams", "stacked")
+
+
+class Nothing:
+    """A stream or an event."""
+
+    def wait_stream(self, other: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def record(self) -> None: ...
+
+
+class Again:
+    """A graph."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.replay = function
+
+
+def _captured(function: Callable[[], Any], stream: Any, before: Any = lambda: None, warming: int = 2) -> Again:
+    for _ in range(warming):
+        before()
+        function()
+    return Again(function)
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "_check_device", lambda device: None)
+    monkeypatch.setattr(graphed, "_stream", Nothing)
+    monkeypatch.setattr(graphed, "_captured", _captured)
+    monkeypatch.setattr(graphed, "traced", lambda function, arguments, **how: function)
+    monkeypatch.setattr(torch.cuda, "current_stream", Nothing)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", Nothing)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+
+
+def graphs(chosen: World, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
+    executor = Graphed(chosen.rules, layout=layout)
+    records, progress = [], begin(chosen)
+    for record, progress in simulate(chosen, executor, store, progress):  # noqa: B020
+        records.append(record)
+    return records, progress
+
+
+def distance(left: Any, right: Any) -> float:
+    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
+    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
+
+
+def agrees(chosen: World, layout: str) -> None:
+    mine, theirs = ClientStates(), ClientStates()
+    reference, end = played(chosen, "serial", mine)
+    records, other = graphs(chosen, layout, theirs)
+    for part in ("theta", "buffers", "server"):
+        assert distance(getattr(end.model, part), getattr(other.model, part)) < 1e-10
+    assert mine.states.keys() == theirs.states.keys()
+    assert all(distance(mine.states[client], theirs.states[client]) < 1e-10 for client in mine.states)
+    for one, two in zip(reference, records, strict=True):
+        assert one["train_loss"] == pytest.approx(two["train_loss"], abs=1e-10)
+        for key in ("clients", "bytes_up", "bytes_down", "steps", "samples", "accuracy"):
+            assert one[key] == two[key]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", list(EVERY))
+def test_every_method_is_serial_s(name: str, layout: str) -> None:
+    agrees(world(EVERY[name], "batch_norm_dropout"), layout)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "a client twice in a round": {"sampling": "replacement", "participation": 0.9},
+    "one step": {"steps": 1},
+    "stragglers": {"dropout": 0.5, "stragglers": "partial", "participation": 1.0},
+    "nobody in some rounds": {"sampling": "bernoulli", "participation": 0.2},
+    "more steps than one graph holds": {"steps": graphed.WHOLE + 3},
+    "a stream of batches": {"batches": "continued"},
+    "statistics of their own": {"buffers": "keep-local"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize("name", ["fedacg", "scaffold"])
+def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> None:
+    agrees(world(name, "batch_norm_dropout", **CASES[case]), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "AT_ONCE", dict.fromkeys(LAYOUTS, 2))
+    agrees(world("feddyn", participation=0.84), layout)
