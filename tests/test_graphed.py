@@ -6,7 +6,7 @@ and what is kept are held to serial's numbers for every method.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,6 +16,8 @@ import torch
 from conftest import played, world
 from demanding import DEMANDING
 from headway.engine import graphed
+from headway.engine import round as rounds
+from headway.engine.executor import Assignment, Trained, Works
 from headway.engine.graphed import Graphed
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
@@ -61,12 +63,32 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
 
 
+class Looking(Graphed):
+    """As on a device: the next round is prepared while this one's results are awaited. `taken` counts what was."""
+
+    def __init__(self, chosen: World, layout: str) -> None:
+        super().__init__(chosen.rules, layout=layout)
+        self.chosen, self.taken = chosen, 0
+
+    def run(self, assignment: Assignment) -> Iterator[Trained]:
+        begun = 0
+        for positions, trained in super().run(assignment):
+            begun += len(positions)
+            if begun == len(self.chosen.turnout(assignment.round).clients):
+                rounds._look_ahead(self.chosen, self, assignment.round + 1)
+            yield positions, trained
+
+    def expect(self, works: Works) -> bool:
+        taken = super().expect(works)
+        self.taken += taken
+        return taken
+
+
 def graphs(chosen: World, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
-    executor = Graphed(chosen.rules, layout=layout)
-    records, progress = [], begin(chosen)
-    for record, progress in simulate(chosen, executor, store, progress):  # noqa: B020
-        records.append(record)
-    return records, progress
+    executor = Looking(chosen, layout)
+    rounds_played = list(simulate(chosen, executor, store, begin(chosen)))
+    assert not chosen.ahead
+    return [record for record, _ in rounds_played], rounds_played[-1][1]
 
 
 def distance(left: Any, right: Any) -> float:
@@ -116,3 +138,25 @@ def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> 
 def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "AT_ONCE", dict.fromkeys(LAYOUTS, 2))
     agrees(world("feddyn", participation=0.84), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> None:
+    """Packed before its turn, and not again at its turn; where clients keep something, nothing is."""
+    packed = []
+
+    class Counted(graphed._Packed):
+        def prepare(self, works: Any) -> None:
+            packed.append([work.client for work in works])
+            super().prepare(works)
+
+    for name, taken in (("fedacg", 3), ("scaffold", 0)):
+        chosen = world(name, rounds=4)
+        executor = Looking(chosen, layout)
+        packed.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(graphed, "_Packed", Counted)
+            assert len(list(simulate(chosen, executor, ClientStates(), begin(chosen)))) == 4
+        assert executor.taken == taken
+        assert len(packed) == 4 + 1  # the first round is packed once more to open the hall
+        assert [sorted(clients) for clients in packed[1:]] == [sorted(chosen.turnout(n).clients) for n in (1, 2, 3, 4)]

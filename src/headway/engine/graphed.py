@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work, first_words
+from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works, first_words
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
 from headway.engine.traced import traced
@@ -221,18 +222,28 @@ class _Packed:
         self._arrived = [torch.cuda.Event() for _ in self._hosts]  # type: ignore[no-untyped-call]
         self._device = torch.zeros(total, dtype=torch.uint8, device=device)
         self._turn = 0
+        self._prepared: list[Work] = []
         self.round = torch.zeros((), dtype=torch.int64, device=device)
         tensors = parts(self._device)
         self.weights = tensors["weights"]
         self.tasks = Task(**{name: tensors[name] for name in names})
 
     def load(self, round: int, works: Sequence[Work]) -> None:
-        """Seats without a client repeat the first one, at weight 0."""
+        if len(works) != len(self._prepared) or any(map(operator.is_not, works, self._prepared)):
+            self.prepare(works)
+        self._prepared = []
         self._turn = 1 - self._turn
-        self._arrived[self._turn].synchronize()
-        arrays = self._arrays[self._turn]
-        seats = len(arrays["weights"])
         self.round.fill_(round)
+        self._device.copy_(self._hosts[self._turn], non_blocking=True)
+        self._arrived[self._turn].record()
+
+    def prepare(self, works: Sequence[Work]) -> None:
+        """Write them on the host. Seats without a client repeat the first one, at weight 0."""
+        self._prepared = list(works)
+        turn = 1 - self._turn
+        self._arrived[turn].synchronize()
+        arrays = self._arrays[turn]
+        seats = len(arrays["weights"])
         arrays["weights"][: len(works)] = [work.weight for work in works]
         arrays["weights"][len(works) :] = 0
         for seat in range(seats):
@@ -244,8 +255,6 @@ class _Packed:
                 else:
                     whole[seat] = 0
                     whole[seat][tuple(slice(0, length) for length in array.shape)] = array
-        self._device.copy_(self._hosts[self._turn], non_blocking=True)
-        self._arrived[self._turn].record()
 
 
 class _Hall:
@@ -354,6 +363,10 @@ class _Exam:
         return copied(self.result)  # type: ignore[no-any-return]
 
 
+def _by_length(works: Works) -> list[int]:
+    return sorted(range(len(works)), key=works.lengths.__getitem__)
+
+
 class Graphed:
     def __init__(self, rules: Rules, *, layout: str, compiled: bool = False) -> None:
         _check_device(rules.pool.y.device)
@@ -369,7 +382,7 @@ class Graphed:
 
         Every group is written into the same memory: what is wanted of one is read before the next.
         """
-        order = sorted(range(len(assignment.works)), key=assignment.works.lengths.__getitem__)
+        order = _by_length(assignment.works)
         hall = self._hall = self._hall or self._opened(assignment)
         for start in range(0, len(order), hall.size):
             positions = tuple(order[start : start + hall.size])
@@ -380,6 +393,14 @@ class Graphed:
                 clients = [work.client for work in works]
                 raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=None) from fault
             yield positions, trained
+
+    def expect(self, works: Works) -> bool:
+        """Take in the work of a round to come, if it is one group's; the device may still be busy with the last one."""
+        hall = self._hall
+        if hall is None or not 0 < len(works) <= hall.size:
+            return False
+        hall.packed.prepare(works.at(_by_length(works)))
+        return True
 
     def _opened(self, assignment: Assignment) -> _Hall:
         try:

@@ -142,7 +142,7 @@ def _works(
     world: World,
     held: Callable[[int], dict[str, Any] | None],
     clients: Sequence[int],
-    weights: Sequence[float],
+    weights: Sequence[float] | np.ndarray,
     cuts: Mapping[int, int],
     round: int,
     visit: int = 0,
@@ -181,14 +181,18 @@ def _advice(world: World) -> str:
     return f"a smaller rate (now {world.scenario.rate:g}) or clipping (--clip) may help"
 
 
+def _shares(world: World, cohort: Sequence[int]) -> tuple[np.ndarray, float]:
+    """ω_i of each, and the share of all clients' weight that they have together."""
+    weights = np.array([world.weight(client) for client in cohort])
+    return weights / weights.sum(), float(weights.sum() / world.weight_total)
+
+
 class _Intake:
     """Uploads as they arrive: one running weighted sum, and every upload only where the server asks for each."""
 
     def __init__(self, world: World, store: ClientStore, cohort: Sequence[int], round: int) -> None:
-        weights = np.array([world.weight(client) for client in cohort])
         self.world, self.store, self.cohort, self.round = world, store, cohort, round
-        self.weights = weights / weights.sum()
-        self.share = float(weights.sum() / world.weight_total)
+        self.weights, self.share = _shares(world, cohort)
         self.sum: dict[str, Any] | None = None
         self.each: dict[int, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}
@@ -248,7 +252,7 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
     """Everybody's local training. A client drawn twice trains twice, from what its first turn left it with."""
     intake = _Intake(world, store, turnout.clients, assignment.round)
     for visit, wave in enumerate(turnout.waves):
-        works = _works(
+        works = _expected(world, turnout, assignment.round) or _works(
             world,
             intake.held,
             [turnout.clients[place] for place in wave],
@@ -261,16 +265,34 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
         for positions, trained in executor.run(replace(assignment, works=works)):
             begun += len(positions)
             if begun == len(turnout.clients) and world.device.type != "cpu":
-                _look_ahead(world, assignment.round + 1)
+                _look_ahead(world, executor, assignment.round + 1)
             intake.take([wave[at] for at in positions], trained, works.at(positions))
             works.let_go(positions)
     return intake
 
 
-def _look_ahead(world: World, round: int) -> None:
-    """The next round's batches, made while a device is still busy with this one's."""
-    if round <= world.scenario.rounds:
-        world.planner.prepare(round, world.turnout(round).clients)
+def _look_ahead(world: World, executor: Executor, round: int) -> None:
+    """The next round's batches, made while a device is still busy with this one's.
+
+    Where clients keep nothing, their whole work is made, for an executor that can take it in before its turn.
+    """
+    if round > world.scenario.rounds:
+        return
+    turnout = world.turnout(round)
+    clients = turnout.clients
+    world.planner.prepare(round, clients)
+    expect = getattr(executor, "expect", None)
+    if expect is None or world.keeps or turnout.cut or len(turnout.waves) != 1:
+        return
+    works = _works(world, lambda client: None, clients, _shares(world, clients)[0], {}, round)
+    if expect(works):
+        world.ahead[round] = turnout, works
+
+
+def _expected(world: World, turnout: Turnout, round: int) -> Works | None:
+    """The works made before their turn, if they are this turnout's."""
+    found, works = world.ahead.pop(round, (None, None))
+    return works if found is turnout else None
 
 
 def play(

@@ -74,6 +74,11 @@ class World:
     def _turnouts(self) -> dict[int, Turnout]:
         return {}
 
+    @cached_property
+    def ahead(self) -> dict[int, Any]:
+        """What was made of a round before its turn, while a device was busy."""
+        return {}
+
     def _drawn(self, round: int) -> Turnout:
         asked = self.sampling.draw(round)
         if self.method.pooled:
