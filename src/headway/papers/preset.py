@@ -2,7 +2,8 @@
 
 [items.table-1a]   rows (methods), columns (scenarios with what is measured there), `figures` (how it is drawn, curves
                    where nothing is said), and what the text leaves open
-[methods]          a row's method with the paper's arguments; another spelling or setting for some data
+[methods]          a row's method with the paper's arguments; another spelling or setting for some data, or for a data
+                   set with a split, such as "mnist/gradma0.01"
 [rows]             lists of rows that several items use
 [tuned]            settings of every column on a data set with a split, such as "mnist/gradma0.01"
 [paper]            source, profile, seeds, settings of every item; `like`: methods and rows of another paper
@@ -80,6 +81,11 @@ class Column:
         return self.scenario.split("/")[0]
 
     @property
+    def task(self) -> str:
+        """The data with their split."""
+        return self.scenario.rpartition("/")[0]
+
+    @property
     def name(self) -> str:
         more = self.label or self.setting
         return f"{self.scenario} {more}" if more else self.scenario
@@ -111,7 +117,7 @@ class Preset:
     reference: str | None = None
     """The row whose number of rounds the others are printed as multiples of."""
     methods: dict[str, dict[str, Spelling]] = field(default_factory=dict, repr=False)
-    """By method, then by data; '' is what holds elsewhere."""
+    """By method, then by data with a split, or by data; '' is what holds elsewhere."""
     numbers: dict[tuple[str, str, str], Published] = field(default_factory=dict, repr=False)
     """Published values by (row, column, measure)."""
 
@@ -121,7 +127,7 @@ class Preset:
 
     def spelling(self, row: Row, column: Column) -> Spelling:
         known = self.methods[row.method]
-        chosen = known.get(column.data, known[""])
+        chosen = known.get(column.task) or known.get(column.data) or known[""]
         return chosen if row.spelled is None else dataclasses.replace(chosen, spelled=row.spelled)
 
     def scenario(self, row: Row, column: Column, profile: str | None = None) -> Scenario:
