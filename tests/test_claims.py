@@ -88,6 +88,33 @@ def test_a_claim_is_made_of_runs_that_are_there(tmp_path: Path) -> None:
         said(ITEM, "--claim", str(tmp_path))
 
 
+def test_a_claim_is_replaced_by_the_same_run_with_more_rounds_only(tmp_path: Path) -> None:
+    claim, kept = tmp_path / "results", Path("mnist-iid-4x4/fednag/seed-0")
+    first = runs_in(tmp_path / "a", "fednag", "one", 0.9)
+    said(ITEM, "--from", str(first), "--claim", str(claim))
+    before = (claim / kept / "rounds.jsonl").read_text(encoding="utf-8")
+
+    def refused(source: Path, words: str) -> None:
+        with pytest.raises(UserError, match=words):
+            said(ITEM, "--from", str(source), "--claim", str(claim))
+        assert (claim / kept / "rounds.jsonl").read_text(encoding="utf-8") == before
+
+    shorter = runs_in(tmp_path / "b", "fednag", "two", 0.9)
+    (shorter / kept / "rounds.jsonl").write_text(before.splitlines()[0] + "\n", encoding="utf-8")
+    refused(shorter, "has 2 rounds, .* only 1")
+    failed = runs_in(tmp_path / "c", "fednag", "three", 0.9)
+    write_json(failed / kept / "summary.json", {"finished": False, "failure": "round 9: no"})
+    refused(failed, r"failed \(round 9: no\)")
+    bare = runs_in(tmp_path / "d", "fednag", "four", 0.9)
+    (bare / "reproduce.json").unlink()
+    refused(bare, "has no reproduce.json that says where")
+    (first / kept / "summary.json").unlink()
+    said(ITEM, "--from", str(first), "--claim", str(claim))
+    assert not (claim / kept / "summary.json").exists()
+    with pytest.raises(UserError, match="leave out --out"):
+        said(ITEM, "--from", str(first), "--claim", str(claim), "--out", str(tmp_path))
+
+
 @pytest.mark.parametrize("folder", CLAIMS, ids=lambda folder: folder.relative_to(RESULTS).as_posix())
 def test_a_claim_gives_its_table(folder: Path) -> None:
     """As `headway reproduce PAPER/ITEM --from results/PAPER/ITEM` prints it today."""

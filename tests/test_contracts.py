@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +18,16 @@ from headway.engine.serial import Serial
 from headway.engine.simulation import simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
+from headway.methods import objective
 from headway.methods.arguments import Among, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.spelling import defaults, method
 from headway.methods.wire import Wire
 from headway.runs.checkpoint import Checkpoint
-from headway.vectors import copied, leaves_of, nbytes
+from headway.vectors import Vector, copied, leaves_of, nbytes
 
 NAMES = list(METHODS)
+SLOPED = [name for name in objective.__all__ if hasattr(getattr(objective, name), "slope")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -136,3 +139,31 @@ def test_it_resumes_exactly(name: str, tmp_path: Path) -> None:
         strict=True,
     )
     assert all(torch.equal(one, two) for one, two in ends)
+
+
+@pytest.mark.parametrize("name", SLOPED)
+@pytest.mark.parametrize("more", [{}, {"half": False}])
+def test_a_slope_is_the_gradient_of_its_value(name: str, more: dict[str, Any]) -> None:
+    build = getattr(objective, name)
+    named = inspect.signature(build).parameters
+    if not more.keys() <= named.keys():
+        pytest.skip("no such argument")
+    part = build(**{argument: 0.3 + 0.1 * n for n, argument in enumerate(named) if argument != "half"}, **more)
+    draw = torch.Generator().manual_seed(3)
+
+    def vector() -> Vector:
+        return Vector(
+            {"a": torch.randn(4, 3, generator=draw, dtype=torch.float64), "b": torch.randn(2, generator=draw).double()}
+        )
+
+    w = vector().map(torch.Tensor.requires_grad_)
+    memory = {"h": vector(), "anchor": vector(), "shift": vector()}
+    step: Any = SimpleNamespace(received={"model": vector(), "control": vector()})
+    found = torch.autograd.grad(part.value(w, None, memory, step), leaves_of(w))
+    for one, other in zip(found, leaves_of(part.slope(w, memory, step)), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)
+        assert float(one.abs().max()) > 0.01
+
+
+def test_the_terms_of_w_alone_have_slopes() -> None:
+    assert SLOPED == ["drift", "dual", "proximal"]

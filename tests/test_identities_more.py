@@ -369,6 +369,27 @@ def test_the_clients_programme_from_products_of_short_numbers(problem: Programme
     assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (1, 3, 2), (3, 1, 2)])
+def test_a_projection_never_lengthens(order: tuple[int, int, int]) -> None:
+    """Two rows nearly opposite and the third nearly in their plane: rounding must not pass for a direction."""
+    draw = torch.Generator().manual_seed(0)
+
+    def units() -> Tensor:
+        return F.normalize(torch.randn(50_000, 12, generator=draw, dtype=torch.float64), dim=1)
+
+    row, across, p = units(), units(), units()
+    angle = 10 ** (-4 * torch.rand(50_000, 1, generator=draw, dtype=torch.float64) - 3.5)
+    vectors = torch.stack([p + row - across, row, -row - angle * across, 0.5 * (across - row)], 1)[:, [0, *order]]
+    four = vectors.float().unbind(1)
+
+    def projected(*vectors: Tensor) -> Any:
+        first, one, two, three = (Vector({"a": vector}) for vector in vectors)
+        return project_three(first, (one, two, three)).leaves["a"]
+
+    longer = vmap(projected)(*four).norm(dim=1) / four[0].norm(dim=1)
+    assert float(longer.max()) < 1 + 1e-5
+
+
 @pytest.mark.parametrize("project", [project_three, project_three_by_tensor])
 def test_short_numbers_stack(project: Any) -> None:
     """Stacked problems are each their own; by tensor, every tensor is its own problem."""

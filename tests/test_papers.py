@@ -349,6 +349,7 @@ def test_a_preset_that_does_not_fit_its_paper_is_refused(monkeypatch: pytest.Mon
         (lambda all: all["methods"].update(mifa="mifa:rate=1"), "has no option 'rate'"),
         (lambda all: all["paper"].update(settings={"rat": 1}), "no setting 'rat'"),
         (lambda all: all["items"]["table-1"].update(rows=["fedavg", "fedavg"]), "same name"),
+        (lambda all: all["tuned"].update({"mnist/gradma7": {"rate": 1.0}}), "no column is on .mnist/gradma7."),
     ):
         changed(change)
         with pytest.raises(UserError, match=words):

@@ -91,6 +91,8 @@ def reproduce(
         raise UserError("--trial estimates the time of a dry run; add --dry-run")
     if claim is not None and source is None:
         raise UserError("--claim keeps runs that are there; give their folder with --from")
+    if claim is not None and out is not None:
+        raise UserError("--claim writes its tables and pictures beside the runs; leave out --out")
     if every:
         _list(json)
         return
@@ -110,7 +112,7 @@ def reproduce(
         outcomes = found_in(plan, source)
         if claim is not None:
             whole = planned(chosen, scale=scale, profile=profile, **settings)
-            outcomes = keep(plan, outcomes, whole, claim)
+            outcomes = keep(plan, outcomes, source, whole, claim)
             out, plan = claim, whole
         plan = plan.only(outcomes)
         drawn = [] if out is None else _write(plan, outcomes, out)

@@ -71,6 +71,11 @@ def part_name(part: Any) -> str:
     return part.function.__name__ if isinstance(part, plain_function) else type(part).__name__
 
 
+def _sloped(part: Any) -> bool:
+    """Whether an addition to the objective gives its own gradient."""
+    return getattr(part, "adds", False) and callable(getattr(part, "slope", None))
+
+
 def _filled(slot: str, given: Any) -> tuple[Any, ...]:
     """The slot's values with its base first."""
     parts = given if isinstance(given, tuple) else () if given is None else (given,)
@@ -204,7 +209,7 @@ class Method:
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
-        parts = [(name, part) for name, part in self.parts("objective") if not hasattr(part, "slope")]
+        parts = [(name, part) for name, part in self.parts("objective") if not _sloped(part)]
         values = [part.value(w, output, memory.get(name, {}), step) for name, part in parts]
         total: Tensor = sum(values[1:], start=values[0])
         return total
@@ -212,7 +217,7 @@ class Method:
     def sloped(self, w: Vector, memory: State, step: Step) -> Iterator[tuple[Tensor, Vector]]:
         """(value, gradient) of each term of w alone."""
         for name, part in self.parts("objective"):
-            if hasattr(part, "slope"):
+            if _sloped(part):
                 own = memory.get(name, {})
                 yield part.value(w, None, own, step), part.slope(w, own, step)
 

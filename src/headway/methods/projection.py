@@ -32,6 +32,8 @@ ACCEPTED = 1e-10
 """Largest relative residual of the Gram route; beyond it the rows are orthogonalised."""
 CHUNK = 1 << 16
 """Coordinates that are handled at once in float64."""
+PIECE = 1 << 13
+"""Coordinates of one product of matrices whose sum must not round."""
 
 
 # ── three rows, one client ───────────────────────────────────────────────────────────────────────────────────────────
@@ -64,7 +66,7 @@ def _short(p: Vector) -> bool:
     """Whether numbers have at most 32 bits: their products in float64 then say more of the rows than they hold.
 
     A unit row at the angle a to another is known to 6e-8/a in float32, its part across the other by the products to
-    4e-16/a², which is less for every angle above 1e-8.
+    about 1e-15/a², which is less for every angle above 1e-7.
     """
     return all(leaf.dtype != torch.float64 for leaf in p.leaves.values())
 
@@ -77,8 +79,8 @@ class _Stacked:
         self.table = torch.stack([leaf.reshape(-1) for leaf in leaves]).double()
 
     def products(self) -> Tensor:
-        """All products with each other, (4, 4)."""
-        return self.table @ self.table.T
+        """All products with each other, (4, 4): sums of short sums, as one long one rounds more."""
+        return torch.stack([piece @ piece.T for piece in torch.split(self.table, PIECE, 1)]).sum(0)
 
     def mixed(self, weights: Tensor) -> Tensor:
         """p's tensor plus the rows' times their weights."""
@@ -143,7 +145,8 @@ def _weights(products: Tensor) -> Tensor:
     inverse = torch.stack([1 + back**2 + over**2, second**-2 + under**2, third**-2], -1)
     slack = along[..., None, :] + z @ gram
     broken = torch.maximum(-slack * there[..., None, :], -z / inverse.sqrt()).amax(-1).clamp(min=0)
-    best = torch.where(apart & free, broken, torch.inf).argmin(-1)
+    independent = apart & free & (inverse.amax(-1) < _DIRECTION**-2)
+    best = torch.where(independent, broken, torch.inf).argmin(-1)
     chosen = torch.gather(z, -2, best[..., None, None].expand(*best.shape, 1, 3))[..., 0, :]
     return chosen * size[..., None] * scale
 

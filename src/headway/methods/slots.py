@@ -5,7 +5,7 @@ engine stacks clients around them. Only the first hook of each list is required.
 
     broadcast   message(model, server) → {name: Vector}; an addition returns further named vectors
     objective   value(w, output, memory, step) → scalar
-                slope(w, memory, step) → its gradient, for a value of w alone: it is then not differentiated
+                slope(w, memory, step) → the gradient of an addition that is a value of w alone (its `output` is None)
                 client_state(model), begin(received, kept, client), finish(end, memory, kept)
     local       direction(w, gradient, memory, step) → (direction, memory)
                 client_state, begin, finish as above

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headway.errors import UserError
 from headway.papers.plan import Plan
-from headway.papers.reproduce import Outcomes, about, found_in, made, places
+from headway.papers.reproduce import Outcome, Outcomes, about, difference, found_in, made, places
+from headway.runs import records
 from headway.runs.files import read_json, write_atomically, write_json
 from headway.scenario import scenario as scenario_of
 
@@ -14,34 +16,64 @@ NOTE = "reproduce.json"
 _FILES = ("rounds.jsonl", "summary.json")
 
 
-def keep(plan: Plan, outcomes: Outcomes, whole: Plan, into: Path) -> Outcomes:
-    """Copy the runs into a claim's folder; those of the whole item that are then there.
+def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) -> Outcomes:
+    """Copy the runs found in a folder into a claim's; those of the whole item that are then there.
 
-    No file of a claim names a folder of this machine.
+    No file of a claim names a folder of this machine. What a claim has is replaced by the same run only, with as many
+    rounds or more.
     """
     note = read_json(made(into) / NOTE) if (into / NOTE).is_file() else {}
-    origins: dict[str, Any] = dict(note.get("made", {}))
-    for one, target in places(plan, into).items():
-        folder = outcomes[one].folder if one in outcomes else None
-        if folder is None:
-            continue
-        origins[target.relative_to(into).as_posix()] = _origin(folder)
-        made(target)
-        for name in _FILES:
-            if (folder / name).is_file():
-                write_atomically(target / name, (folder / name).read_bytes())
-        scenario = scenario_of(folder).changed(data_dir=None)
-        write_atomically(target / "scenario.toml", scenario.as_toml().encode())
+    if note.get("scale", plan.scale) != plan.scale:
+        raise UserError(f"{into} holds runs at scale {note['scale']}, not {plan.scale}; give another folder")
+    kept = {one: target for one, target in places(plan, into).items() if one in outcomes}
+    for one, target in kept.items():
+        _check(outcomes[one], target)
+    origins = dict(note.get("made", {}))
+    origins |= {target.relative_to(into).as_posix(): _origin(outcomes[one], source) for one, target in kept.items()}
+    for one, target in kept.items():
+        _copy(outcomes[one], made(target))
     there = found_in(whole, into)
-    write_json(into / NOTE, {**about(whole.only(there)), "runs": len(there), "made": dict(sorted(origins.items()))})
+    write_json(into / NOTE, {**about(whole.only(there)), "runs": len(origins), "made": dict(sorted(origins.items()))})
     return there
 
 
-def _origin(folder: Path) -> dict[str, Any]:
-    """Commit, date, hardware and versions of a run, as the reproduce.json above it has them."""
-    for above in folder.parents:
+def _folder(outcome: Outcome) -> Path:
+    assert outcome.folder is not None, "what was found lies in a folder"
+    return outcome.folder
+
+
+def _check(outcome: Outcome, target: Path) -> None:
+    folder = _folder(outcome)
+    if outcome.failure is not None:
+        raise UserError(f"{folder} failed ({outcome.failure}); a claim is of runs that did not")
+    if (target / "scenario.toml").is_file():
+        other = difference(scenario_of(folder), scenario_of(target), ("rounds",))
+        if other is not None:
+            raise UserError(f"{target} is another run: {other}")
+        had = len(records.read(target / "rounds.jsonl"))
+        if len(outcome.records) < had:
+            raise UserError(f"{target} has {had} rounds, {folder} only {len(outcome.records)}")
+
+
+def _copy(outcome: Outcome, target: Path) -> None:
+    folder = _folder(outcome)
+    for name in _FILES:
+        if (folder / name).is_file():
+            write_atomically(target / name, (folder / name).read_bytes())
+        else:
+            (target / name).unlink(missing_ok=True)
+    scenario = scenario_of(folder).changed(data_dir=None)
+    write_atomically(target / "scenario.toml", scenario.as_toml().encode())
+
+
+def _origin(outcome: Outcome, source: Path) -> dict[str, Any]:
+    """Commit, date, hardware and versions of a run, as the reproduce.json above it, inside the source, has them."""
+    folder = _folder(outcome).resolve()
+    for above in (folder, *folder.parents):
         if (above / NOTE).is_file():
             note = read_json(above / NOTE)
             one = note.get("made", {}).get(folder.relative_to(above).as_posix(), note)
-            return {"commit": one["commit"], "environment": one["environment"]}
-    return {"commit": "", "environment": read_json(folder / "summary.json")["environment"]}
+            return {"commit": one.get("commit", ""), "environment": one.get("environment", {})}
+        if above == source.resolve():
+            break
+    raise UserError(f"{source} has no {NOTE} that says where {folder} was made; give the folder that has it")

@@ -264,6 +264,15 @@ def _check(preset: Preset) -> None:
     _check_figures(preset)
 
 
+def _check_tuned(paper: str, content: dict[str, Any]) -> None:
+    """Every data set with a split that has settings is some item's."""
+    entries = [column for item in content["items"].values() for column in item.get("columns", [])]
+    tasks = {_column(entry, [], {}).task for entry in entries}
+    unused = next((name for name in content.get("tuned", {}) if name not in tasks), None)
+    if unused is not None:
+        raise UserError(f"{paper}: no column is on '{unused}'{nearest(unused, tasks)}")
+
+
 @cache
 def presets(paper: str) -> dict[str, Preset]:
     """Every item of a paper, by name."""
@@ -273,6 +282,7 @@ def presets(paper: str) -> dict[str, Preset]:
     methods = {name: _spellings(entry) for name, entry in {**base["methods"], **content["methods"]}.items()}
     lists = {**base["rows"], **content["rows"]}
     tuned = content.get("tuned", {})
+    _check_tuned(paper, content)
     found = {}
     for name, entry in content["items"].items():
         rows = entry.get("rows", [])

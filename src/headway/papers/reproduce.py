@@ -114,7 +114,8 @@ def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer,
 
 
 def _read(folder: Path) -> Outcome:
-    return Outcome(folder, records.read(folder / "rounds.jsonl"), precision=scenario_of(folder).precision)
+    rounds, precision = records.read(folder / "rounds.jsonl"), scenario_of(folder).precision
+    return Outcome(folder, rounds, run.failure(folder), precision=precision)
 
 
 def _check_same(one: Run, folder: Path, out: Path) -> None:

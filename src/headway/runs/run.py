@@ -144,13 +144,14 @@ def _driven(
 ) -> Result:
     scenario = world.scenario
     if folder is not None:
-        (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
         splits.keep(folder, world)
     if checkpoint is not None and checkpoint.exists():
         progress, store = checkpoint.reopen()
     else:
         progress, store = simulation.begin(world), ClientStates(world.state_limit)
     past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
+    if folder is not None:
+        (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
     observer.begins(world, progress.round, executor.name)
     tracking.begins(world, folder, executor.name, past)
 
@@ -174,11 +175,12 @@ def _driven(
                     save()
                 if stop.is_set():
                     break
-        except (Diverged, ClientError) as fault:
-            if not isinstance(fault, ServerDiverged):
+        except Exception as fault:
+            if isinstance(fault, (Diverged, ClientError)) and not isinstance(fault, ServerDiverged):
                 save()  # a failing client changed nothing: what is there is the last good round
             if folder is not None:
-                write_json(folder / "summary.json", {"finished": False, "failure": str(fault)})
+                told = " ".join(str(fault).split()) or type(fault).__name__
+                write_json(folder / "summary.json", {"finished": False, "failure": told})
             raise
         save()
     if stop.is_set() and not simulation.finished(world, progress):

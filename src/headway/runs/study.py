@@ -169,12 +169,15 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
     `tuned`: settings of the training may differ between methods; in a column of a paper they do.
     """
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
+    failed: list[str] = []
     runs: dict[str, list[Result]] = {}
     first: Result | None = None
     for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
         result = run.recorded(place)
-        if not result.records:
-            continue  # begun, but without a finished round
+        if not result.records:  # begun, but without a finished round
+            if (told := run.failure(place)) is not None:
+                failed.append(f"{result.method}, seed {result.scenario.seed}, failed: {told}")
+            continue
         first = first or result
         _check_comparable(first, result, TUNED if tuned or notes else ())
         seeds = runs.setdefault(result.method, [])
@@ -185,7 +188,7 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
         seeds.append(result)
     if not runs:
         raise UserError("there is no run with a finished round to report")
-    return Study(runs, None, "; ".join(notes))
+    return Study(runs, None, "; ".join(notes + failed))
 
 
 _MAY_DIFFER = (
