@@ -66,7 +66,7 @@ class Trial:
             "score_std": self.spread,
             "scores": list(self.scores),
             "failure": self.failure,
-            "folder": None if out is None else str(out / one.folder),
+            "folder": None if out is None else one.folder,
         }
 
 
