@@ -83,7 +83,7 @@ def reproduce(
     from headway.papers.claims import keep
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
-    from headway.papers.reproduce import found_in, scale_of
+    from headway.papers.reproduce import found_in, noted
 
     if format not in FORMATS:
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
@@ -99,10 +99,16 @@ def reproduce(
     if item is None:
         raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
     chosen = preset(item)
-    asked = {"rounds": rounds, "seeds": seeds, "data_dir": data_dir, "checkpoint_every": checkpoint_every}
+    about = noted(source) if source is not None else {}
+    asked = {
+        "rounds": rounds,
+        "seeds": about.get("seeds") if seeds is None else seeds,
+        "data_dir": data_dir,
+        "checkpoint_every": checkpoint_every,
+    }
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     settings |= {"device": device, "precision": precision, "executor": executor}
-    scale = scale or (scale_of(source) if source is not None else "full")
+    scale = scale or about.get("scale", "full")
     plan = planned(chosen, rows=_names(rows), data=_names(data), scale=scale, profile=profile, **settings)
     if dry_run:
         _dry_run(plan, trial, json)

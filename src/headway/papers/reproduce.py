@@ -145,6 +145,7 @@ def about(plan: Plan) -> dict[str, Any]:
         **({"scaled": TINY} if plan.scale == "tiny" else {}),
         "rows": [row.name for row in plan.rows],
         "columns": [column.name for column in plan.columns],
+        "seeds": len({one.scenario.seed for one in plan.runs}),
         "chosen": list(plan.preset.chosen),
     }
 
@@ -157,9 +158,9 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def scale_of(folder: Path) -> str:
-    """The scale of the runs in a folder, as its reproduce.json says."""
-    return str(read_json(folder / "reproduce.json").get("scale")) if (folder / "reproduce.json").is_file() else "full"
+def noted(folder: Path) -> dict[str, Any]:
+    """What reproduce.json says of the runs in a folder, where there is one."""
+    return read_json(folder / "reproduce.json") if (folder / "reproduce.json").is_file() else {}
 
 
 def found_in(plan: Plan, folder: Path) -> Outcomes:

@@ -205,12 +205,14 @@ def title(plan: Plan) -> str:
 
 def caption(plan: Plan, outcomes: Outcomes) -> str:
     """What the numbers are of: runs, seeds, rounds, precision, and the source."""
-    done = [outcome for outcome in outcomes.values() if outcome.records and outcome.failure is None]
+    good = {run: outcome for run, outcome in outcomes.items() if outcome.records and outcome.failure is None}
+    done = list(good.values())
     rounds = sorted({outcome.records[-1]["round"] for outcome in done})
-    seeds = len({run.scenario.seed for run in plan.runs})
+    seeds, had = (len({run.scenario.seed for run in some}) for some in (plan.runs, good))
     counted = any(named(name)[0].counts for column in plan.columns for name in column.measures)
     words = [
-        f"{len(done)} of {len(plan.runs)} runs, {seeds} seed{'s' if seeds > 1 else ''}",
+        f"{len(done)} of {len(plan.runs)} runs",
+        f"{f'{had} of ' if had < seeds else ''}{seeds} seed{'s' if seeds > 1 else ''}",
         *([f"{' and '.join(map(str, rounds))} rounds"] if 0 < len(rounds) < 4 else []),
         *sorted({outcome.precision for outcome in done}),
         "acc@R: smoothed test accuracy in % at round R; bold: best measured; gap: measured − paper",
