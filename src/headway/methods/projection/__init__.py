@@ -1,0 +1,14 @@
+"""GradMA's quadratic program: the vector closest to p that has no negative product with any row of M.
+
+    p̃ = argmin ½ ‖p̃ − p‖²  s.t.  ⟨p̃, M[i]⟩ ≥ 0 for every i          (004 Eq. 2)
+    z = argmin_{z ≥ 0} ½ zᵀMMᵀz + (Mp)ᵀz ,  p̃ = p + Mᵀz             (its dual, 004 Eq. 4)
+
+Rows are scaled to unit length first; a row no longer than 1e-30 of the longest is dropped, and a direction that adds
+less than 1e-10 to the rows before it is no direction. Residuals are relative to ‖p‖.
+"""
+
+from headway.methods.projection.many import project_rows
+from headway.methods.projection.rows import by_tensor, joined
+from headway.methods.projection.three import project_three, project_three_by_tensor
+
+__all__ = ["by_tensor", "joined", "project_rows", "project_three", "project_three_by_tensor"]

@@ -1,0 +1,214 @@
+"""Three rows, one client: all eight sets of active rows are tried in tensor operations, which stack, compile and capture.
+
+Numbers of 32 bits need their products only, which takes two passes over them (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headway.methods.projection.rows import FLOOR, RANK, by_tensor, joined, units
+from headway.vectors import Vector
+
+PIECE = 1 << 13
+"""Coordinates of one product of matrices whose sum must not round."""
+
+Three = tuple[Vector, Vector, Vector]
+
+
+def project_three(p: Vector, rows: Three) -> Vector:
+    """p̃ for three rows, in tensor operations only."""
+    if not _short(p):
+        return _project_exactly(p, rows)
+    groups = _groups(p, rows)
+    weights = _weights(torch.stack([group.products() for group in groups]).sum(0))
+    return Vector({name: group.mixed(weights) for name, group in zip(p.leaves, groups, strict=True)})
+
+
+def project_three_by_tensor(p: Vector, rows: Three) -> Vector:
+    """A program for each parameter tensor: the scope of the authors' program."""
+    if not _short(p):
+        pieces = zip(by_tensor(p), *(by_tensor(row) for row in rows), strict=True)
+        return joined([_project_exactly(one, (first, second, third)) for one, first, second, third in pieces])
+    groups = _groups(p, rows)
+    weights = _weights(torch.stack([group.products() for group in groups]))
+    named = zip(p.leaves, groups, strict=True)
+    return Vector({name: group.mixed(weights[number]) for number, (name, group) in enumerate(named)})
+
+
+def _short(p: Vector) -> bool:
+    """Whether numbers have at most 32 bits: their products in float64 then say more of the rows than they hold.
+
+    A unit row at the angle a to another is known to 6e-8/a in float32, its part across the other by the products to
+    about 1e-15/a², which is less for every angle above 1e-7.
+    """
+    return all(leaf.dtype != torch.float64 for leaf in p.leaves.values())
+
+
+class _Stacked:
+    """The same tensor of p and its rows as one table in float64: what a CPU reads and multiplies fastest."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.like = leaves[0]
+        self.table = torch.stack([leaf.reshape(-1) for leaf in leaves]).double()
+
+    def products(self) -> Tensor:
+        """All products with each other, (4, 4): sums of short sums, as one long one rounds more."""
+        return torch.stack([piece @ piece.T for piece in torch.split(self.table, PIECE, 1)]).sum(0)
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """p's tensor plus the rows' times their weights."""
+        return (self.table[0] + weights @ self.table[1:]).reshape(self.like.shape).to(self.like.dtype)
+
+
+class _Apart:
+    """The same one by one: a compiler makes one pass of it on a GPU, where a product of such matrices would crawl."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.leaves = leaves
+
+    def products(self) -> Tensor:
+        wide = [leaf.double() for leaf in self.leaves]
+        return torch.stack([torch.stack([(one * other).sum() for other in wide]) for one in wide])
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        moved = self.leaves[0].double()
+        for number, leaf in enumerate(self.leaves[1:]):
+            moved = moved + leaf.double() * weights[number]
+        return moved.to(self.leaves[0].dtype)
+
+
+def _groups(p: Vector, rows: Three) -> Sequence[_Stacked | _Apart]:
+    leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
+    if leaves[0][0].device.type == "cpu":
+        return [_Stacked(group) for group in leaves]
+    return [_Apart(group) for group in leaves]
+
+
+_DIRECTION = 1e-7
+"""A unit row of 32-bit numbers nearer than this to the span of others is in it."""
+
+
+def _weights(products: Tensor) -> Tensor:
+    """z of p̃ = p + Σ z_i M[i], shape (…, 3), from the products of (p, M[0], M[1], M[2]) with each other, (…, 4, 4).
+
+    All eight sets of active rows are solved side by side, by elimination with unit rows; the least violation wins.
+    """
+    norms = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    size, lengths = norms[..., 0], norms[..., 1:]
+    there = (lengths > FLOOR * lengths.amax(-1, keepdim=True)) & (lengths > 0)
+    scale = torch.where(there, 1 / torch.where(there, lengths, 1.0), 0.0)
+    gram = products[..., 1:, 1:] * scale[..., :, None] * scale[..., None, :]
+    along = products[..., 1:, 0] * scale / size.clamp(min=torch.finfo(size.dtype).tiny)[..., None]
+    sets = torch.arange(8, device=products.device)
+    held = [((sets >> row) & 1).to(products.dtype) * there[..., row, None] for row in range(3)]
+    one, two, three = (-along[..., row, None] * held[row] for row in range(3))
+    low = gram[..., 0, 1, None] * held[0] * held[1]
+    far = gram[..., 0, 2, None] * held[0] * held[2]
+    second, apart = _pivot(1 - low * low)
+    mid = (gram[..., 1, 2, None] * held[1] * held[2] - far * low) / second
+    third, free = _pivot(1 - far * far - mid * mid)
+    two = (two - low * one) / second
+    last = (three - far * one - mid * two) / third / third
+    two = (two - mid * last) / second
+    one = one - low * two - far * last
+    z = torch.stack([one, two, last], -1)  # (…, 8, 3)
+    # The distance of each held row from the others: one over the root of the inverse's diagonal.
+    back = -low / second
+    over, under = (-far - mid * back) / third, -mid / second / third
+    inverse = torch.stack([1 + back**2 + over**2, second**-2 + under**2, third**-2], -1)
+    slack = along[..., None, :] + z @ gram
+    broken = torch.maximum(-slack * there[..., None, :], -z / inverse.sqrt()).amax(-1).clamp(min=0)
+    independent = apart & free & (inverse.amax(-1) < _DIRECTION**-2)
+    best = torch.where(independent, broken, torch.inf).argmin(-1)
+    chosen = torch.gather(z, -2, best[..., None, None].expand(*best.shape, 1, 3))[..., 0, :]
+    return chosen * size[..., None] * scale
+
+
+def _pivot(square: Tensor) -> tuple[Tensor, Tensor]:
+    """Its root, and whether it is one: 1 where the row is in the span of those before it."""
+    whether = square > _DIRECTION**2
+    return torch.where(whether, square, 1.0).sqrt(), whether
+
+
+def _project_exactly(p: Vector, rows: Three) -> Vector:
+    """p̃ by rows made orthogonal to each other, to 1e-9 also where they are nearly parallel."""
+    wide, size = p.to(torch.float64), p.to(torch.float64).norm()
+    unit_rows = units([row.to(torch.float64) for row in rows])
+    basis, coordinates = _orthonormal(unit_rows)
+    target = torch.stack([wide.dot(direction) for direction in basis]) / size.clamp(min=torch.finfo(size.dtype).tiny)
+    change = (_closest(target, coordinates) - target) * size
+    moved = wide
+    for number, direction in enumerate(basis):
+        moved = moved + direction * change[number]
+    return Vector({name: leaf.to(p.leaves[name].dtype) for name, leaf in moved.leaves.items()})
+
+
+def _orthonormal(rows: list[Vector]) -> tuple[list[Vector], Tensor]:
+    """Gram–Schmidt, each row twice: directions q_j (zero where a row adds none) and c_ij = ⟨u_i, q_j⟩."""
+    basis: list[Vector] = []
+    table: list[list[Tensor]] = []
+    for unit in rows:
+        rest, found = unit, [torch.zeros_like(unit.norm()) for _ in rows]
+        for _ in range(2):
+            for number, direction in enumerate(basis):
+                part = rest.dot(direction)
+                found[number] = found[number] + part
+                rest = rest - direction * part
+        length = rest.norm()
+        adds = length > RANK
+        found[len(basis)] = torch.where(adds, length, 0.0)
+        basis.append(rest * torch.where(adds, 1.0 / torch.where(adds, length, 1.0), 0.0))
+        table.append(found)
+    return basis, torch.stack([torch.stack(found) for found in table])
+
+
+_SETS = ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
+
+
+def _closest(target: Tensor, rows: Tensor) -> Tensor:
+    """The point of {⟨·, c_i⟩ ≥ 0} closest to `target`, all in the rows' own three coordinates.
+
+    For each set of rows held at equality the candidate is the target's part orthogonal to them; it is the answer if
+    its multipliers are not negative and it keeps the other rows. The least violation wins.
+    """
+    candidates, violations = [], []
+    for held in _SETS:
+        point, multipliers, independent = _orthogonal_part(target, [rows[number] for number in held])
+        broken = (-(rows @ point)).clamp(min=0).max()
+        for multiplier in multipliers:
+            broken = torch.maximum(broken, (-multiplier).clamp(min=0))
+        candidates.append(point)
+        violations.append(torch.where(independent, broken, torch.inf))
+    best = torch.stack(violations).argmin()
+    return torch.stack(candidates).index_select(0, best.reshape(1))[0]
+
+
+def _orthogonal_part(target: Tensor, held: list[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+    """(target less its part in span(held), multipliers times their row's own length, whether the rows are independent).
+
+    The multiplier of a row is read off with that row taken last: −⟨target, e⟩ with e its part orthogonal to the others.
+    """
+    independent = torch.ones((), dtype=torch.bool, device=target.device)
+    multipliers = []
+    point = target
+    for last in range(len(held)):
+        order = [row for number, row in enumerate(held) if number != last] + [held[last]]
+        directions: list[Tensor] = []
+        for row in order:
+            rest = row
+            for _ in range(2):
+                for direction in directions:
+                    rest = rest - direction * (direction @ rest)
+            length = rest.norm()
+            independent = independent & (length > RANK)
+            directions.append(rest / torch.where(length > RANK, length, 1.0))
+        multipliers.append(-(directions[-1] @ target))
+        point = target
+        for _ in range(2):
+            for direction in directions:
+                point = point - direction * (direction @ point)
+    return point, multipliers, independent
