@@ -1,4 +1,4 @@
-"""Three rows, one client: all eight sets of active rows are tried in tensor operations, which stack, compile and capture.
+"""Three rows, one client: all eight sets of active rows are tried in tensor operations, so it stacks and captures.
 
 Numbers of 32 bits need their products only, which takes two passes over them (docs/decisions/0009).
 """
