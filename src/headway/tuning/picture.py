@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ def picture(sweep: Sweep, path: Path) -> Path:
 
     varied = [name for name, values in sweep.grid.items() if len(values) > 1]
     with matplotlib.rc_context({"font.size": 11}):
-        figure = Figure(figsize=_size(sweep, varied), layout="constrained")
+        width, height = _size(sweep, varied)
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         if len(varied) == 1:
@@ -41,7 +43,7 @@ def picture(sweep: Sweep, path: Path) -> Path:
         else:
             _bars(axes, sweep)
         scenario = sweep.scenario
-        title = f"{sweep.method} · {scenario.data}, {scenario.partition}"
+        title = textwrap.fill(f"{sweep.method} · {scenario.data}, {scenario.partition}", int(10 * width))
         figure.suptitle(f"{title}\n{heading(sweep)}, after {_rounds(sweep)} rounds", fontsize=11)
         figure.savefig(path, dpi=130)
     return path
