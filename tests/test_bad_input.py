@@ -191,7 +191,8 @@ def test_a_run_that_diverges_names_the_place_and_keeps_the_last_good_model(tmp_p
     manifest = json.loads((tmp_path / "exploded/checkpoint/manifest.json").read_text())
     assert manifest["round"] == good
     assert len((tmp_path / "exploded/rounds.jsonl").read_text().splitlines()) == good
-    assert not (tmp_path / "exploded/summary.json").exists()
+    summary = json.loads((tmp_path / "exploded/summary.json").read_text())
+    assert summary == {"finished": False, "failure": place.string[place.start() :].strip()}
 
     exported = shell(tmp_path, "export", "exploded")
     assert exported.returncode == 0, exported.stderr

@@ -36,16 +36,17 @@ class Cost:
     passes: float
 
 
-def _world(method: Method) -> World:
+def _world(method: Method, precision: str = "fp32") -> World:
     """100 clients of 8 samples, so two steps of four are one epoch; three stages of 64 × 64."""
     stages = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3)]
     module = random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, WIDTH))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
-    return build(_SCENARIO, method, model=module, clients=clients, test=clients[0])
+    scenario = _SCENARIO.changed(precision=precision)
+    return build(scenario, method, model=module, clients=clients, test=clients[0])
 
 
-def _flops(world: World) -> tuple[float, int, int]:
+def _counted(world: World) -> tuple[float, int, int]:
     """Operations of one client's epoch, and its bytes down and up."""
     with world.arithmetic():
         assignment, down = rounds.assign(world, rounds.start(world), Nothing(), [0], 1)
@@ -57,11 +58,14 @@ def _flops(world: World) -> tuple[float, int, int]:
 
 
 def cost(method: Method) -> Cost:
-    """The price of a method, per client and round."""
+    """The price of a method, per client and round.
+
+    Passes are counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
+    """
     world = _world(method)
     size = nbytes(world.network.parameters)
-    operations, down, up = _flops(world)
-    plain, _, _ = _flops(_world(Method()))
+    _, down, up = _counted(world)
+    (operations, _, _), (plain, _, _) = (_counted(_world(one, "fp64")) for one in (method, Method()))
     return Cost(
         down=down / size,
         up=up / size,
