@@ -26,6 +26,7 @@ from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
 from headway.scenario import Scenario
+from headway.vectors import leaves_of
 
 SIZES = (3, 17, 8, 24, 5, 11)
 
@@ -70,6 +71,12 @@ def world(spelled: Any, network: str = "norm_free", **settings: Any) -> World:
     """A small world of unequal clients; six of them, three a round."""
     module = built(NETWORKS[network], 7, "test")
     return build(SMALL.changed(**settings), method(spelled), model=module, **unequal_clients())
+
+
+def distance(left: Any, right: Any) -> float:
+    """The largest difference between two trees of tensors."""
+    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
+    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
 
 
 EXECUTORS = {

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, played, unequal_clients, world
+from conftest import SMALL, distance, played, unequal_clients, world
 from demanding import DEMANDING
 from headway.engine.executor import Works
 from headway.engine.states import ClientStates
@@ -20,12 +20,6 @@ from headway.methods.spelling import method
 from headway.vectors import leaves_of
 
 EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
-
-
-def distance(left: Any, right: Any) -> float:
-    """The largest difference between two trees of tensors."""
-    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
-    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
 
 
 def state_of(progress: Any) -> dict[str, Any]:

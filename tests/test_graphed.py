@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import played, world
+from conftest import distance, played, world
 from demanding import DEMANDING
 from headway.engine import graphed
 from headway.engine import round as rounds
@@ -23,7 +23,6 @@ from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.world import World
 from headway.methods.catalogue import METHODS
-from headway.vectors import leaves_of
 
 EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
 LAYOUTS = ("streams", "stacked")
@@ -89,11 +88,6 @@ def graphs(chosen: World, layout: str, store: ClientStates) -> tuple[list[dict[s
     rounds_played = list(simulate(chosen, executor, store, begin(chosen)))
     assert not chosen.ahead
     return [record for record, _ in rounds_played], rounds_played[-1][1]
-
-
-def distance(left: Any, right: Any) -> float:
-    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
-    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
 
 
 def agrees(chosen: World, layout: str) -> None:

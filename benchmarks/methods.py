@@ -1,0 +1,89 @@
+"""Seconds of a round of several methods on one workload, as multiples of FedAvg's and of their count of passes.
+
+python benchmarks/methods.py feddyn moon gradma-w [--workload mlp] [--executor batched] [--rounds 10] [--json]
+       [--device auto] [--precision auto] [--out benchmarks/results]
+
+FedAvg is always there. Methods take turns, forwards and backwards, so that whatever slows the machine down slows them
+all; medians after two rounds of warming up, without evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from headway.bench.loop import settle
+from headway.bench.measure import WARM_UP, HeadwayEngine, default_precision
+from headway.bench.table import write
+from headway.bench.workloads import named
+from headway.engine.cost import cost
+from headway.engine.world import build, device_of
+from headway.methods.spelling import method
+from headway.runs.environment import environment
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    device = device_of(arguments.device)
+    precision = default_precision(device) if arguments.precision == "auto" else arguments.precision
+    (workload,) = named([arguments.workload])
+    plain = workload.world(str(device), precision)
+    names = list(dict.fromkeys(["fedavg", *arguments.methods]))
+    worlds = [
+        build(plain.scenario, method(name), model=plain.network.original, federation=plain.federation) for name in names
+    ]
+    engines = [HeadwayEngine(world, arguments.executor) for world in worlds]
+    seconds: list[list[float]] = [[] for _ in engines]
+    for turn in range(WARM_UP + arguments.rounds):
+        for engine, taken in list(zip(engines, seconds, strict=True))[:: 1 if turn % 2 else -1]:
+            settle(device)
+            start = time.perf_counter()
+            engine.play()
+            settle(device)
+            if turn >= WARM_UP:
+                taken.append(time.perf_counter() - start)
+    medians = [statistics.median(taken) for taken in seconds]
+    passes = [cost(method(name)).passes for name in names]
+    for engine in engines:
+        engine.close()
+    return {
+        "workload": f"methods-{workload.name}-{engines[0].options['executor'].replace(':', '-')}",
+        "executor": engines[0].options["executor"],
+        "precision": precision,
+        "timed_rounds": arguments.rounds,
+        "methods": [
+            {"name": name, "seconds_per_round": one, "ratio_to_fedavg": one / medians[0], "passes": count}
+            for name, one, count in zip(names, medians, passes, strict=True)
+        ],
+        "environment": environment(device),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="+")
+    parser.add_argument("--workload", default="mlp")
+    parser.add_argument("--executor", default="auto")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    result = measured(arguments)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print(f"{result['workload']}, {result['executor']}, {result['precision']}, {result['environment']['hardware']}")
+        for one in result["methods"]:
+            ratio, passes = one["ratio_to_fedavg"], one["passes"]
+            print(f"{one['name']:24} {one['seconds_per_round']:.4f} s  {ratio:5.2f} × FedAvg, {passes:.2f} passes")
+    if arguments.out is not None:
+        print(f"wrote {write(result, arguments.out)}")
+
+
+if __name__ == "__main__":
+    main()
