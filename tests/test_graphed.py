@@ -6,7 +6,7 @@ and what is kept are held to serial's numbers for every method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 from conftest import distance, played, world
 from demanding import DEMANDING
 from headway.engine import graphed
-from headway.engine import round as rounds
-from headway.engine.executor import Assignment, Trained, Works
+from headway.engine.executor import Works
 from headway.engine.graphed import Graphed
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
@@ -63,19 +62,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Looking(Graphed):
-    """As on a device: the next round is prepared while this one's results are awaited. `taken` counts what was."""
+    """`taken` counts the rounds that were taken in before their turn."""
 
     def __init__(self, chosen: World, layout: str) -> None:
         super().__init__(chosen.rules, layout=layout)
-        self.chosen, self.taken = chosen, 0
-
-    def run(self, assignment: Assignment) -> Iterator[Trained]:
-        begun = 0
-        for positions, trained in super().run(assignment):
-            begun += len(positions)
-            if begun == len(self.chosen.turnout(assignment.round).clients):
-                rounds._look_ahead(self.chosen, self, assignment.round + 1)
-            yield positions, trained
+        self.taken = 0
 
     def expect(self, works: Works) -> bool:
         taken = super().expect(works)

@@ -261,11 +261,7 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
             assignment.round,
             visit,
         )
-        begun = 0
         for positions, trained in executor.run(replace(assignment, works=works)):
-            begun += len(positions)
-            if begun == len(turnout.clients) and world.device.type != "cpu":
-                _look_ahead(world, executor, assignment.round + 1)
             intake.take([wave[at] for at in positions], trained, works.at(positions))
             works.let_go(positions)
     return intake
@@ -276,12 +272,12 @@ def _look_ahead(world: World, executor: Executor, round: int) -> None:
 
     Where clients keep nothing, their whole work is made, for an executor that can take it in before its turn.
     """
-    if round > world.scenario.rounds:
+    expect = getattr(executor, "expect", None)
+    if round > world.scenario.rounds or round in world.ahead or (expect is None and world.device.type == "cpu"):
         return
     turnout = world.turnout(round)
     clients = turnout.clients
     world.planner.prepare(round, clients)
-    expect = getattr(executor, "expect", None)
     if expect is None or world.keeps or turnout.cut or len(turnout.waves) != 1:
         return
     works = _works(world, lambda client: None, clients, _shares(world, clients)[0], {}, round)
@@ -339,6 +335,7 @@ def play(
         each=tuple(fields for _, fields in sorted(intake.each.items())) if world.method.needs_each else None,
     )
     if world.device.type == "cpu" or world.method.owned(model.server):
+        _look_ahead(world, executor, round + 1)
         intake.settle()  # a GPU goes on, but what is changed in place must not see a client's failure
     try:
         theta, server = world.method.update(model.theta, uploads, model.server)
@@ -348,6 +345,7 @@ def play(
     server = conformed(server, model.server, "the server state")
     norm = (theta - model.theta).norm(torch.float64)
     after = Model(laid_out(theta, model.theta), model.buffers, _kept(world, server, model.server))
+    _look_ahead(world, executor, round + 1)  # everything that the device has to do is under way
     intake.settle()
     moved_by = float(norm)
     if not math.isfinite(moved_by):
