@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from conftest import SMALL, played, unequal_clients, world
 from headway.data.batches import Planner, plan
-from headway.engine import choice, local
+from headway.engine import choice, decompositions, local
 from headway.engine import round as rounds
 from headway.engine.choice import Nothing, choose, made
 from headway.engine.decompositions import DECOMPOSITIONS
@@ -115,6 +115,30 @@ def test_group_normalisation_keeps_its_values_and_gradients(shape: tuple[int, ..
 
     given = (x, weight, bias)
     assert farthest(traced(both, given, compiled=False)(*given), both(*given)) < 1e-12
+
+
+@pytest.mark.parametrize(("dimensions", "biased"), [(2, True), (2, False), (1, True)])
+def test_channels_of_zeros_change_no_convolution(
+    dimensions: int, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decompositions, "_narrow", lambda x, groups, transposed: x.shape[1] < decompositions.NARROW)
+    draw = torch.Generator().manual_seed(0)
+    x, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, generator=draw)
+        for shape in ((2, 3, *[9] * dimensions), (5, 3, *[3] * dimensions), (5,))
+    )
+    convolved = F.conv2d if dimensions == 2 else F.conv1d
+
+    def loss(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return (convolved(x, weight, bias if biased else None, stride=2, padding=1) ** 2).sum() + bias.sum()
+
+    def both(*given: Tensor) -> Any:
+        return loss(*given), grad(loss, argnums=(0, 1, 2))(*given)
+
+    given = (x, weight, bias)
+    program = make_fx(both, decomposition_table=DECOMPOSITIONS)(*given)
+    assert any("pad" in str(node.target) for node in program.graph.nodes)
+    assert farthest(program(*given), both(*given)) < 1e-12
 
 
 @pytest.mark.parametrize(

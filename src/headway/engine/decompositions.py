@@ -2,7 +2,8 @@
 
 Group normalisation is taken apart so that it reads and writes any memory layout: torch's kernel wants channels apart,
 convolutions want them together, and half of the time would go into moving between the two. A convolution of stacked
-clients whose channels are not a multiple of four has no fast kernel; it becomes a product of matrices.
+clients whose channels are not a multiple of four has no fast kernel; it becomes a product of matrices. One client's
+convolution of fewer than eight channels in 16 bits has none either; it gets channels of zeros.
 """
 
 from __future__ import annotations
@@ -126,6 +127,20 @@ def _sides(x: Tensor, kernel: tuple[int, int], stride: list[int], padding: list[
     return height, width
 
 
+NARROW = 8
+"""Channels that a GPU's matrix units take at once, in 16 bits."""
+
+
+def _narrow(x: Tensor, groups: int, transposed: bool) -> bool:
+    """Whether a convolution has too few channels for a GPU's matrix units."""
+    return x.is_cuda and x.element_size() == 2 and groups == 1 and not transposed and x.shape[1] < NARROW
+
+
+def _widened(channels: Tensor) -> Tensor:
+    """Channels (the second axis) of zeros after those that are there, up to `NARROW`."""
+    return F.pad(channels, (*[0] * (2 * channels.dim() - 3), NARROW - channels.shape[1]))
+
+
 def _convolution(
     x: Tensor,
     weight: Tensor,
@@ -137,6 +152,9 @@ def _convolution(
     output_padding: list[int],
     groups: int,
 ) -> Any:
+    how = (stride, padding, dilation, transposed, output_padding, groups)
+    if _narrow(x, groups, transposed):
+        return aten.convolution(_widened(x), _widened(weight), bias, *how)
     if not _odd(x, weight, dilation, transposed, groups):
         return NotImplemented
     kernel = (weight.shape[2], weight.shape[3])
@@ -159,6 +177,10 @@ def _convolution_backward(
     groups: int,
     wanted: list[bool],
 ) -> Any:
+    how = (bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
+    if _narrow(x, groups, transposed):
+        back, steep, sums = aten.convolution_backward(slope, _widened(x), _widened(weight), *how, wanted)
+        return *(None if wide is None else wide[:, : x.shape[1]] for wide in (back, steep)), sums
     if not _odd(x, weight, dilation, transposed, groups):
         return NotImplemented
     kernel = (weight.shape[2], weight.shape[3])

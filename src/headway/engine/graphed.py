@@ -191,7 +191,7 @@ class _Seat:
 
 
 class _Packed:
-    """Every seat's task and the weights, which travel to the device in one copy.
+    """Every seat's task, the weights and the round, which travel to the device in one copy.
 
     It is made on the host in memory that the device can read by itself: in one of two places, so that the next one can
     be made while the last one still travels.
@@ -206,6 +206,7 @@ class _Packed:
             for name in names
         }
         ones["weights"] = torch.zeros((), dtype=torch.float64)
+        ones["round"] = torch.zeros((), dtype=torch.int64)
         sizes = {name: seats * _aligned(one) * one.element_size() for name, one in ones.items()}
         *starts, total = itertools.accumulate(sizes.values(), initial=0)
 
@@ -223,9 +224,8 @@ class _Packed:
         self._device = torch.zeros(total, dtype=torch.uint8, device=device)
         self._turn = 0
         self._prepared: list[Work] = []
-        self.round = torch.zeros((), dtype=torch.int64, device=device)
         tensors = parts(self._device)
-        self.weights = tensors["weights"]
+        self.weights, self.round = tensors["weights"], tensors["round"][0]
         self.tasks = Task(**{name: tensors[name] for name in names})
 
     def load(self, round: int, works: Sequence[Work]) -> None:
@@ -233,7 +233,7 @@ class _Packed:
             self.prepare(works)
         self._prepared = []
         self._turn = 1 - self._turn
-        self.round.fill_(round)
+        self._arrays[self._turn]["round"][:] = round
         self._device.copy_(self._hosts[self._turn], non_blocking=True)
         self._arrived[self._turn].record()
 
@@ -272,7 +272,7 @@ class _Hall:
         places = [self._place(functions, number, kept) for number, kept in enumerate(self._kept(works))]
         self.result = _room(functions.finished(places[0]), None if self.stacked else self.size)
         results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
-        how = {"compiled": compiled, "combined": self.stacked}
+        how = {"compiled": compiled, "combined": True}
         programs = (
             traced(functions.begin, (places[0],), **how),
             traced(functions.advance, (places[0],), **how),

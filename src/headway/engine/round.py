@@ -204,14 +204,18 @@ class _Intake:
         """What a client holds now: from its last turn in this round, else from before."""
         return self.kept[client] if client in self.kept else self.store.get(client)
 
-    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
-        """Results of the clients at these positions of the cohort, and the works they came of."""
+    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work], alone: bool) -> None:
+        """Results of the clients at these positions of the cohort, and the works they came of.
+
+        `alone`: nobody else trains in this round, so that nothing is written over what is read here.
+        """
+        own = (lambda tree: tree) if alone else copied
         summed = trained.get("summary")
         if summed is None:
             weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
             summed = summary(trained, weights)
-        self.sum = copied(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
-        self._told.append((tuple(positions), copied(summed["told"])))
+        self.sum = own(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
+        self._told.append((tuple(positions), own(summed["told"])))
         self.samples += sum(int(work.task.counts.sum()) for work in works)
         self.computed += trained["computed"]
         for at, (position, work) in enumerate(zip(positions, works, strict=True)):
@@ -262,7 +266,8 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
             visit,
         )
         for positions, trained in executor.run(replace(assignment, works=works)):
-            intake.take([wave[at] for at in positions], trained, works.at(positions))
+            alone = len(positions) == len(turnout.clients)
+            intake.take([wave[at] for at in positions], trained, works.at(positions), alone)
             works.let_go(positions)
     return intake
 
