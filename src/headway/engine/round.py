@@ -209,7 +209,7 @@ class _Intake:
 
         `alone`: nobody else trains in this round, so that nothing is written over what is read here.
         """
-        own = (lambda tree: tree) if alone else copied
+        own: Callable[[Any], Any] = (lambda tree: tree) if alone else copied
         summed = trained.get("summary")
         if summed is None:
             weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
