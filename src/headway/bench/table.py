@@ -17,7 +17,7 @@ from headway.errors import UserError
 def table(result: dict[str, Any]) -> Table:
     caption = [
         f"{result['environment']['hardware']}; median of {result['timed_rounds']} rounds after "
-        f"{result['warm_up_rounds']}, engines in turns, no evaluation in any of them",
+        f"{result['warm_up_rounds']}, engines in turns of {result['rounds_in_a_row']}, no evaluation in any of them",
         *(f"{entry['name']}: {entry['reason']}" for entry in result["skipped"]),
     ]
     title = f"{result['workload']}: {result['work']}"

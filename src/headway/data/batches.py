@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,13 +62,19 @@ def plan(
         orders.append(rows[shuffled.permutation(len(rows), seed, purpose, client, epoch, *moment)])
         if padding:
             orders.append(np.full(padding, orders[-1][(in_epoch - 1) * size]))
-    positions = np.arange(start, start + wanted)
     skipped = start - first * in_epoch
     table = (np.concatenate(orders) if len(orders) > 1 else orders[0]).reshape(-1, size)[skipped : skipped + wanted]
+    return Plan(table, *_course(skipped, wanted, in_epoch, size, padding))
+
+
+@lru_cache(1024)
+def _course(skipped: int, wanted: int, in_epoch: int, size: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
+    """(counts, epochs) of a plan: clients of the same size share them, and nobody writes into them."""
+    positions = np.arange(skipped, skipped + wanted)
     counts = np.full(wanted, size)
     if padding:
         counts[positions % in_epoch == in_epoch - 1] = size - padding
-    return Plan(table, counts, positions // in_epoch - first)
+    return counts, positions // in_epoch
 
 
 class Planner:

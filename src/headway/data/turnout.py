@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headway.random import generator
 from headway.scenario import Scenario
@@ -26,7 +27,7 @@ class Turnout:
     def asked(self) -> int:
         return len(self.clients) + self.lost + self.late
 
-    @property
+    @cached_property
     def waves(self) -> list[list[int]]:
         """Places in `clients` of everybody's first draw, second draw, …: each starts from what the one before left."""
         waves: list[list[int]] = []

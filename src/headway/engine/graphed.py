@@ -168,12 +168,17 @@ class _Seat:
         if "buffers" in kept:
             _fill(self.place["buffers"], kept["buffers"])
 
-    def play(self, steps: int) -> None:
+    def begin(self) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self._begin.replay()
-            for _ in range(steps):
-                self._advance.replay()
+
+    def advance(self) -> None:
+        with torch.cuda.stream(self.stream):
+            self._advance.replay()
+
+    def finish(self) -> None:
+        with torch.cuda.stream(self.stream):
             self._finish.replay()
 
     def whole(self, steps: int, then: Callable[[], Any]) -> torch.cuda.CUDAGraph:
@@ -316,9 +321,7 @@ class _Hall:
             seat.load(kept)
         whole = self._whole(longest)
         if whole is None:
-            for seat, count in zip(seats, steps, strict=True):
-                seat.play(count)
-                self.stream.wait_stream(seat.stream)
+            self._play(seats, steps)
             with torch.cuda.stream(self.stream):
                 self._summarise.replay()
         else:
@@ -328,6 +331,18 @@ class _Hall:
         torch.cuda.current_stream().wait_stream(self.stream)
         told = self.summary["told"][: len(works)]
         return {**self.result, "summary": {**self.summary, "told": told}, "computed": self._computed(steps)}
+
+    def _play(self, seats: Sequence[_Seat], steps: Sequence[int]) -> None:
+        """So many steps in each seat, launched in turns: else the last seat waits for the launches of all others."""
+        for seat in seats:
+            seat.begin()
+        for step in range(max(steps)):
+            for seat, count in zip(seats, steps, strict=True):
+                if step < count:
+                    seat.advance()
+        for seat in seats:
+            seat.finish()
+            self.stream.wait_stream(seat.stream)
 
     def _computed(self, steps: Sequence[int]) -> int:
         """Samples of so many steps in each seat, in use or not."""
