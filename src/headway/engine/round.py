@@ -108,18 +108,14 @@ def work_for(
     words = random.key(world.scenario.seed, "client", round, client, *([visit] if visit else []))
     steps = min(len(batches), steps_at_most or len(batches))
     kind = np.float64 if world.rules.dtype == torch.float64 else np.float32
-    rows = world.federation.clients[client]
     task = Task(
-        size=np.asarray(len(rows)),
-        share=np.asarray(world.weight(client) / world.weight_total, kind),
+        **world.about(client),
         seen=np.asarray(held is not None),
-        class_counts=world.federation.class_counts(client),
         rows=batches.rows[:steps],
         counts=batches.counts[:steps],
         rates=_rates(world, round, batches.epochs)[:steps].astype(kind),
         steps=np.asarray(steps),
         key=np.asarray(words),
-        whole=rows if world.reads_whole else rows[:0],
     )
     return Work(client, task, weight, moved(kept, world.device) if world.keeps else kept, steps, words)
 

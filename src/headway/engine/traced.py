@@ -8,7 +8,8 @@ tensors it reaches from outside (the samples) are read anew on every call.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,11 +28,16 @@ OPTIONS: dict[str, Any] = {"loop_ordering_after_fusion": False}
 """Of torch's compiler. In 2.11 the reordering of loops trips over operations on lists of tensors."""
 
 
-def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled: bool, combined: bool = False) -> Any:
+def traced(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    *,
+    compiled: bool,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """The function for arguments of these shapes; with `compiled` by torch's compiler, at its first call.
 
-    It may write into its arguments: tracing works on copies. `combined` puts small kernels of a GPU together, for
-    networks so small that the number of kernels counts more than their work.
+    It may write into its arguments: tracing works on copies. `options` are the compiler's.
     """
     flat, structure = pytree.tree_flatten(arguments)
     order = tree_map(lambda leaf: None, arguments)
@@ -45,8 +51,8 @@ def traced(function: Callable[..., Any], arguments: tuple[Any, ...], *, compiled
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
     _free_layouts(graph)
-    options = {**OPTIONS, "combo_kernels": combined}
-    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options) if compiled else graph
+    chosen = {**OPTIONS, **options}
+    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=chosen) if compiled else graph
     return lambda *given: pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
 
 

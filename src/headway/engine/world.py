@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from headway.vectors import copied, leaves_of
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 MIXES_AT_MOST = 1000
+KNOWN = 1000
+"""Clients of whom is remembered what their tasks say in every round."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,25 @@ class World:
 
     def weight(self, client: int) -> float:
         return 1.0 if self.scenario.weights == "uniform" else float(self.federation.sizes[client])
+
+    def about(self, client: int) -> Mapping[str, Any]:
+        """What its task says of a client in every round."""
+        return self._about(client)
+
+    @cached_property
+    def _about(self) -> Callable[[int], Mapping[str, Any]]:
+        kind = np.float64 if self.rules.dtype == torch.float64 else np.float32
+
+        def found(client: int) -> Mapping[str, Any]:
+            rows = self.federation.clients[client]
+            return {
+                "size": np.asarray(len(rows)),
+                "share": np.asarray(self.weight(client) / self.weight_total, kind),
+                "class_counts": self.federation.class_counts(client),
+                "whole": rows if self.reads_whole else rows[:0],
+            }
+
+        return lru_cache(KNOWN)(found)
 
     @cached_property
     def sampling(self) -> Sampling:

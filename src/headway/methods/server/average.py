@@ -12,4 +12,4 @@ class average:
     server_rate: Rate = 1.0
 
     def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
-        return model + self.server_rate * uploads.mean["delta"], state
+        return model.plus(self.server_rate, uploads.mean["delta"]), state

@@ -31,4 +31,4 @@ class momentum:
         after = {**state, "momentum": m}
         if self.rate_ratio:
             after["rate"] = torch.full_like(state["rate"], uploads.rate)
-        return model + self.server_rate * m, after
+        return model.plus(self.server_rate, m), after
