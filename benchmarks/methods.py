@@ -20,7 +20,7 @@ from headway.bench.loop import settle
 from headway.bench.measure import WARM_UP, HeadwayEngine, default_precision
 from headway.bench.table import write
 from headway.bench.workloads import named
-from headway.engine.cost import cost
+from headway.engine.cost import passes
 from headway.engine.world import build, device_of
 from headway.methods.spelling import method
 from headway.runs.environment import environment
@@ -46,7 +46,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             if turn >= WARM_UP:
                 taken.append(time.perf_counter() - start)
     medians = [statistics.median(taken) for taken in seconds]
-    passes = [cost(method(name)).passes for name in names]
+    counts = [passes(method(name), workload.module(), workload.shape) for name in names]
     for engine in engines:
         engine.close()
     return {
@@ -56,7 +56,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "timed_rounds": arguments.rounds,
         "methods": [
             {"name": name, "seconds_per_round": one, "ratio_to_fedavg": one / medians[0], "passes": count}
-            for name, one, count in zip(names, medians, passes, strict=True)
+            for name, one, count in zip(names, medians, counts, strict=True)
         ],
         "environment": environment(device),
     }
@@ -79,8 +79,8 @@ def main() -> None:
     else:
         print(f"{result['workload']}, {result['executor']}, {result['precision']}, {result['environment']['hardware']}")
         for one in result["methods"]:
-            ratio, passes = one["ratio_to_fedavg"], one["passes"]
-            print(f"{one['name']:24} {one['seconds_per_round']:.4f} s  {ratio:5.2f} × FedAvg, {passes:.2f} passes")
+            ratio, count = one["ratio_to_fedavg"], one["passes"]
+            print(f"{one['name']:24} {one['seconds_per_round']:.4f} s  {ratio:5.2f} × FedAvg, {count:.2f} passes")
     if arguments.out is not None:
         print(f"wrote {write(result, arguments.out)}")
 

@@ -36,11 +36,18 @@ class Cost:
     passes: float
 
 
-def _world(method: Method, precision: str = "fp32") -> World:
-    """100 clients of 8 samples, so two steps of four are one epoch; three stages of 64 × 64."""
+def _small() -> nn.Module:
+    """Three stages of 64 × 64."""
     stages = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3)]
-    module = random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
-    x = random.uniform(torch.tensor(random.key(0, "cost")), (8, WIDTH))
+    return random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
+
+
+def _world(
+    method: Method, precision: str = "fp32", module: nn.Module | None = None, shape: tuple[int, ...] = (WIDTH,)
+) -> World:
+    """100 clients of 8 samples, so two steps of four are one epoch."""
+    module = module or _small()
+    x = random.uniform(torch.tensor(random.key(0, "cost")), (8, *shape))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
     scenario = _SCENARIO.changed(precision=precision)
     return build(scenario, method, model=module, clients=clients, test=clients[0])
@@ -57,19 +64,24 @@ def _counted(world: World) -> tuple[float, int, int]:
     return counter.get_total_flops(), down, int(trained["bytes"])
 
 
-def cost(method: Method) -> Cost:
-    """The price of a method, per client and round.
+def passes(method: Method, module: nn.Module, shape: tuple[int, ...]) -> float:
+    """A method's work with a network and samples of a shape, in FedAvg's passes.
 
-    Passes are counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
+    Counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
     """
+    own, plain = (_counted(_world(one, "fp64", module, shape))[0] for one in (method, Method()))
+    return own / plain
+
+
+def cost(method: Method) -> Cost:
+    """The price of a method, per client and round; with networks of several parts, passes depend on these."""
     world = _world(method)
     size = nbytes(world.network.parameters)
     _, down, up = _counted(world)
-    (operations, _, _), (plain, _, _) = (_counted(_world(one, "fp64")) for one in (method, Method()))
     return Cost(
         down=down / size,
         up=up / size,
         client_state=nbytes(world.method.client_state(world.network.parameters)) / size,
         server_memory=1 + nbytes(world.method.server_state(world.network.parameters, CLIENTS)) / size,
-        passes=operations / plain,
+        passes=passes(method, _small(), (WIDTH,)),
     )
