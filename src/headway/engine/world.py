@@ -74,7 +74,7 @@ class World:
                 "size": np.asarray(len(rows)),
                 "share": np.asarray(self.weight(client) / self.weight_total, kind),
                 "class_counts": self.federation.class_counts(client),
-                "whole": rows if self.reads_whole else rows[:0],
+                "whole": rows if self.reads_whole else rows[:0].copy(),
             }
 
         return lru_cache(KNOWN)(found)
@@ -194,7 +194,8 @@ def _restore_tf32(before: tuple[bool, bool]) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side, else 8; read when CUDA starts
+    if name != "cpu":
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side, else 8; read when CUDA starts
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
