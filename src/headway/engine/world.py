@@ -195,7 +195,7 @@ def _restore_tf32(before: tuple[bool, bool]) -> None:
 
 def device_of(name: str) -> torch.device:
     if name != "cpu":
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side, else 8; read when CUDA starts
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side; read when CUDA starts
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
