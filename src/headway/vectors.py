@@ -154,7 +154,15 @@ pytree.register_pytree_node(Vector, _flatten, _unflatten, serialized_type_name="
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`function` on every tensor of equally shaped trees."""
+    """`function` on every tensor of equally shaped trees, as `pytree` has it, and faster."""
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    if isinstance(tree, Vector):
+        parts = ((leaf, *(other.leaves[name] for other in others)) for name, leaf in tree.leaves.items())
+        return _unflatten([function(*part) for part in parts], tuple(tree.leaves))
+    if type(tree) is dict:
+        assert all(other.keys() == tree.keys() for other in others), "trees of different names"
+        return {name: tree_map(function, child, *(other[name] for other in others)) for name, child in tree.items()}
     return pytree.tree_map(function, tree, *others)
 
 

@@ -295,6 +295,8 @@ def summary(trained: dict[str, Any], weights: Tensor) -> dict[str, Any]:
 def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
     """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
     values = leaf if leaf.is_floating_point() else leaf.double()
+    if len(values) == 1:
+        return weights[0].to(values.dtype) * values[0]
     summed: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
     return summed
 
