@@ -46,7 +46,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             if turn >= WARM_UP:
                 taken.append(time.perf_counter() - start)
     medians = [statistics.median(taken) for taken in seconds]
-    counts = [passes(method(name), workload.module(), workload.shape) for name in names]
+    counts = [passes(method(name), workload.module(), workload.shape, workload.epochs) for name in names]
     for engine in engines:
         engine.close()
     return {

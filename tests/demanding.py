@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.methods.broadcast import vector
+from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
 from headway.methods.slots import Client, End, Message, Output, State, Step, Uploads
 from headway.vectors import Vector
@@ -192,3 +193,9 @@ DEMANDING: dict[str, Any] = {
     "gradma-w": Method(local=remembered_gradients(), name="gradma under test"),
     "median": Method(server=every_upload(), name="median under test"),
 }
+
+EVERY: dict[str, Any] = {
+    **{name: name for name in METHODS},
+    **{f"own {name}": own for name, own in DEMANDING.items()},
+}
+"""The catalogue's methods and these, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,16 +11,15 @@ from torch import nn
 
 import headway as hw
 from conftest import SMALL, distance, played, unequal_clients, world
-from demanding import DEMANDING
+from demanding import EVERY
+from headway.engine import world as worlds
 from headway.engine.executor import Works
 from headway.engine.states import ClientStates
 from headway.engine.world import build
 from headway.errors import ClientError
-from headway.methods.catalogue import METHODS
+from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.vectors import leaves_of
-
-EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
 
 
 def state_of(progress: Any) -> dict[str, Any]:
@@ -214,3 +214,36 @@ def test_a_failing_client_says_where(executor: str) -> None:
 
     with pytest.raises(ClientError, match=r"round 1, client \d+, step 0: KeyError: 'not today'"):
         hw.simulate("fedavg", SMALL, model=Failing(), executor=executor, **unequal_clients())
+
+
+def test_a_slot_that_writes_into_what_it_is_told_of_a_client_changes_no_other_round() -> None:
+    """Nobody should; where somebody does, every round still begins with the truth, as in every executor."""
+
+    @dataclass(frozen=True)
+    class smoothed:
+        adds = True
+
+        def begin(self, received: Any, kept: Any, client: Any) -> dict[str, Any]:
+            counts = client.class_counts
+            counts += 1
+            return {"shares": counts.double() / counts.sum()}
+
+        def value(self, w: Any, output: Any, memory: Any, step: Any) -> Any:
+            return 0.1 * step.batch.mean((output.logits * memory["shares"]).sum(1))
+
+    ends = []
+    for name in ("serial", "batched"):
+        chosen = world(Method(objective=smoothed()), participation=1.0)
+        ends.append(played(chosen, name)[1].model.theta)
+        assert (chosen.about(0).class_counts == chosen.federation.class_counts(0)).all()
+    assert distance(*ends) < 1e-10
+
+
+def test_what_is_remembered_of_clients_is_bounded_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "KNOWN", 2)
+    chosen = world("fedavg")
+    for client in (0, 1, 2, 1, 0, 2):
+        found = chosen.about(client)
+        assert int(found.size) == len(chosen.federation.clients[client])
+        assert found.class_counts.tolist() == chosen.federation.class_counts(client).tolist()
+        assert len(chosen._known) <= 2

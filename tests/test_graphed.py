@@ -14,16 +14,18 @@ import pytest
 import torch
 
 from conftest import distance, played, world
-from demanding import DEMANDING
+from demanding import EVERY
 from headway.engine import graphed
 from headway.engine.executor import Works
 from headway.engine.graphed import Graphed
+from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.world import World
-from headway.methods.catalogue import METHODS
+from headway.methods.method import Method
+from headway.methods.slots import Uploads
+from headway.vectors import Vector
 
-EVERY: dict[str, Any] = {**{name: name for name in METHODS}, **DEMANDING}
 LAYOUTS = ("streams", "stacked")
 
 
@@ -145,3 +147,22 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
         assert executor.taken == taken
         assert len(packed) == 4 + 1  # the first round is packed once more to open the hall
         assert [sorted(clients) for clients in packed[1:]] == [sorted(chosen.turnout(n).clients) for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_server_may_keep_what_it_was_given(layout: str) -> None:
+    """A mean that was handed out is a value: the next round is not written over it."""
+    histories: list[list[Vector]] = [[], []]
+
+    def played_with(history: list[Vector], executor: Any) -> None:
+        def server(model: Vector, uploads: Uploads) -> Vector:
+            history.append(uploads.mean["delta"])
+            return model + uploads.mean["delta"]
+
+        chosen = world(Method(server=server), participation=1.0)
+        list(simulate(chosen, executor(chosen), ClientStates(), begin(chosen)))
+
+    played_with(histories[0], lambda chosen: Serial(chosen.rules))
+    played_with(histories[1], lambda chosen: Graphed(chosen.rules, layout=layout))
+    assert len(histories[0]) == len(histories[1]) > 1
+    assert all(distance(one, two) < 1e-10 for one, two in zip(*histories, strict=True))

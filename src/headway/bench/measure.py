@@ -171,7 +171,7 @@ def _result(
         "skipped": skipped,
         "warm_up_rounds": WARM_UP,
         "timed_rounds": rounds,
-        "rounds_in_a_row": IN_A_ROW,
+        "rounds_in_a_row": min(IN_A_ROW, rounds),
         "evaluation": "none in any engine",
         "flops_per_round": flops,
         "ceiling_flops_per_second": ceilings,

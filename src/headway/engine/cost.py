@@ -43,13 +43,17 @@ def _small() -> nn.Module:
 
 
 def _world(
-    method: Method, precision: str = "fp32", module: nn.Module | None = None, shape: tuple[int, ...] = (WIDTH,)
+    method: Method,
+    precision: str = "fp32",
+    module: nn.Module | None = None,
+    shape: tuple[int, ...] = (WIDTH,),
+    epochs: int = 1,
 ) -> World:
     """100 clients of 8 samples, so two steps of four are one epoch."""
     module = module or _small()
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, *shape))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
-    scenario = _SCENARIO.changed(precision=precision)
+    scenario = _SCENARIO.changed(precision=precision, steps=2 * epochs)
     return build(scenario, method, model=module, clients=clients, test=clients[0])
 
 
@@ -64,12 +68,12 @@ def _counted(world: World) -> tuple[float, int, int]:
     return counter.get_total_flops(), down, int(trained["bytes"])
 
 
-def passes(method: Method, module: nn.Module, shape: tuple[int, ...]) -> float:
-    """A method's work with a network and samples of a shape, in FedAvg's passes.
+def passes(method: Method, module: nn.Module, shape: tuple[int, ...], epochs: int = 1) -> float:
+    """A method's work in a round of so many epochs, with a network and samples of a shape, in FedAvg's passes.
 
     Counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
     """
-    own, plain = (_counted(_world(one, "fp64", module, shape))[0] for one in (method, Method()))
+    own, plain = (_counted(_world(one, "fp64", module, shape, epochs))[0] for one in (method, Method()))
     return own / plain
 
 

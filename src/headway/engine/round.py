@@ -108,14 +108,18 @@ def work_for(
     words = random.key(world.scenario.seed, "client", round, client, *([visit] if visit else []))
     steps = min(len(batches), steps_at_most or len(batches))
     kind = np.float64 if world.rules.dtype == torch.float64 else np.float32
+    about = world.about(client)
     task = Task(
-        **world.about(client),
+        size=about.size.copy(),
+        share=about.share.copy(),
         seen=np.asarray(held is not None),
+        class_counts=about.class_counts.copy(),
         rows=batches.rows[:steps],
         counts=batches.counts[:steps],
         rates=_rates(world, round, batches.epochs)[:steps].astype(kind),
         steps=np.asarray(steps),
         key=np.asarray(words),
+        whole=about.rows if world.reads_whole else about.rows[:0],
     )
     return Work(client, task, weight, moved(kept, world.device) if world.keeps else kept, steps, words)
 
@@ -200,18 +204,14 @@ class _Intake:
         """What a client holds now: from its last turn in this round, else from before."""
         return self.kept[client] if client in self.kept else self.store.get(client)
 
-    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work], alone: bool) -> None:
-        """Results of the clients at these positions of the cohort, and the works they came of.
-
-        `alone`: nobody else trains in this round, so that nothing is written over what is read here.
-        """
-        own: Callable[[Any], Any] = (lambda tree: tree) if alone else copied
+    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
+        """Results of the clients at these positions of the cohort, and the works they came of."""
         summed = trained.get("summary")
         if summed is None:
             weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
             summed = summary(trained, weights)
-        self.sum = own(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
-        self._told.append((tuple(positions), own(summed["told"])))
+        self.sum = copied(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
+        self._told.append((tuple(positions), copied(summed["told"])))
         self.samples += sum(int(work.task.counts.sum()) for work in works)
         self.computed += trained["computed"]
         for at, (position, work) in enumerate(zip(positions, works, strict=True)):
@@ -262,8 +262,7 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
             visit,
         )
         for positions, trained in executor.run(replace(assignment, works=works)):
-            alone = len(positions) == len(turnout.clients)
-            intake.take([wave[at] for at in positions], trained, works.at(positions), alone)
+            intake.take([wave[at] for at in positions], trained, works.at(positions))
             works.let_go(positions)
     return intake
 

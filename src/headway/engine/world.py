@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,17 @@ from headway.vectors import copied, leaves_of
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 MIXES_AT_MOST = 1000
 KNOWN = 1000
-"""Clients of whom is remembered what their tasks say in every round."""
+"""Clients about whom is remembered what all their tasks say."""
+
+
+@dataclass(frozen=True)
+class About:
+    """A client's rows of the pool, and n_i, p_i and n_c as arrays. Whoever hands them on copies them."""
+
+    rows: np.ndarray
+    size: np.ndarray
+    share: np.ndarray
+    class_counts: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -60,24 +70,20 @@ class World:
     def weight(self, client: int) -> float:
         return 1.0 if self.scenario.weights == "uniform" else float(self.federation.sizes[client])
 
-    def about(self, client: int) -> Mapping[str, Any]:
-        """What its task says of a client in every round."""
-        return self._about(client)
+    def about(self, client: int) -> About:
+        """What every task of a client says of it; that of the last clients is remembered."""
+        if client not in self._known:
+            if len(self._known) == KNOWN:
+                self._known.clear()
+            rows = self.federation.clients[client]
+            kind = np.float64 if self.rules.dtype == torch.float64 else np.float32
+            share = np.asarray(self.weight(client) / self.weight_total, kind)
+            self._known[client] = About(rows, np.asarray(len(rows)), share, self.federation.class_counts(client))
+        return self._known[client]
 
     @cached_property
-    def _about(self) -> Callable[[int], Mapping[str, Any]]:
-        kind = np.float64 if self.rules.dtype == torch.float64 else np.float32
-
-        def found(client: int) -> Mapping[str, Any]:
-            rows = self.federation.clients[client]
-            return {
-                "size": np.asarray(len(rows)),
-                "share": np.asarray(self.weight(client) / self.weight_total, kind),
-                "class_counts": self.federation.class_counts(client),
-                "whole": rows if self.reads_whole else rows[:0].copy(),
-            }
-
-        return lru_cache(KNOWN)(found)
+    def _known(self) -> dict[int, About]:
+        return {}
 
     @cached_property
     def sampling(self) -> Sampling:
