@@ -22,7 +22,7 @@ from headway.data.federation import Federation, Pool
 from headway.engine.network import Buffers, Network
 from headway.methods.method import Method
 from headway.methods.slots import Batch, Client, End, Message, Output, Step
-from headway.vectors import Vector, known, leaves_of, nbytes, tree_map
+from headway.vectors import Vector, known, leaves_of, nbytes, refill, tree_map
 
 Carry = dict[str, Any]
 """What changes from step to step: w, buffers, memory, loss_sum, rate_sum, steps."""
@@ -289,16 +289,16 @@ def summary(trained: dict[str, Any], weights: Tensor) -> dict[str, Any]:
     ]
     largest = torch.stack(sizes).amax(0)
     told = [trained["loss"].double(), largest, trained["steps"].double(), trained["bytes"].double()]
-    return {"sum": tree_map(lambda leaf: _weighted_sum(weights, leaf), averaged), "told": torch.stack(told, dim=1)}
+    return {"sum": _weighted_sum(weights, averaged), "told": torch.stack(told, dim=1)}
 
 
-def _weighted_sum(weights: Tensor, leaf: Tensor) -> Tensor:
-    """Σ_i ω_i · leaf[i]; counters are averaged as float64."""
-    values = leaf if leaf.is_floating_point() else leaf.double()
-    if len(values) == 1:
-        return weights[0].to(values.dtype) * values[0]
-    summed: Tensor = torch.tensordot(weights.to(values.dtype), values, dims=1)
-    return summed
+def _weighted_sum(weights: Tensor, trees: Any) -> Any:
+    """Σ_i ω_i · leaf[i] of each leaf; counters are averaged as float64."""
+    leaves = [leaf if leaf.is_floating_point() else leaf.double() for leaf in leaves_of(trees)]
+    alone = known(weights[0]) if len(weights) == 1 else None
+    if alone is not None and leaves:
+        return refill(trees, torch._foreach_mul([leaf[0] for leaf in leaves], alone))
+    return refill(trees, [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves])
 
 
 def score(rules: Rules, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from headway.engine.network import Buffers
 from headway.engine.world import World
 from headway.errors import Diverged, ServerDiverged
 from headway.methods.slots import Message, State, Uploads
-from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, refill, row, tree_map
+from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, refill, row
 
 
 class ClientStore(Protocol):
@@ -210,7 +210,10 @@ class _Intake:
         if summed is None:
             weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
             summed = summary(trained, weights)
-        self.sum = copied(summed["sum"]) if self.sum is None else tree_map(torch.add, self.sum, summed["sum"])
+        if self.sum is None:
+            self.sum = copied(summed["sum"])
+        elif more := leaves_of(summed["sum"]):
+            torch._foreach_add_(leaves_of(self.sum), more)
         self._told.append((tuple(positions), copied(summed["told"])))
         self.samples += sum(int(work.task.counts.sum()) for work in works)
         self.computed += trained["computed"]
