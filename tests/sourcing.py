@@ -1,0 +1,65 @@
+"""What tests of sources share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from headway.data.sources import Source, load
+from headway.errors import UserError
+
+DRAW = np.random.default_rng(0)
+
+
+def refused(name: str, folder: Path | None, *words: str) -> None:
+    """One line that has all the words."""
+    with pytest.raises(UserError) as caught:
+        load(name, None if folder is None else str(folder))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def same(one: Source, other: Source) -> None:
+    """The same samples, labels and users."""
+    for first, second in ((one.train, other.train), (one.test, other.test)):
+        assert torch.equal(first.x[:], second.x[:])
+        assert torch.equal(first.y, second.y)
+    assert one.classes == other.classes
+    assert one.class_names == other.class_names
+
+
+def owners(found: Source) -> tuple[list[str], list[str]]:
+    """Names of the users of each row."""
+    assert found.users is not None
+    assert found.test_users is not None
+    return [found.user_names[user] for user in found.users], [found.user_names[user] for user in found.test_users]
+
+
+def picture(path: Path, size: tuple[int, int] = (8, 6), mode: str = "RGB", value: int | None = None) -> np.ndarray:
+    """A picture of random pixels or of one colour in a file; its pixels, shape (channels, height, width)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    channels = (3,) if mode == "RGB" else ()
+    pixels = DRAW.integers(0, 256, (size[1], size[0], *channels), np.uint8)
+    if value is not None:
+        pixels = np.full_like(pixels, value)
+    Image.fromarray(pixels).save(path)
+    return pixels.transpose(2, 0, 1) if mode == "RGB" else pixels[None]
+
+
+class Spy:
+    """Unpickled for real, it would make a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.path),)
