@@ -240,6 +240,16 @@ def test_a_stopped_item_goes_on_where_it_was(tmp_path: Path) -> None:
     assert outcomes[wanted.runs[1]].records[-1]["accuracy"] == undisturbed["accuracy"]
 
 
+def test_a_tiny_item_repeats_no_round_that_was_seen(tmp_path: Path) -> None:
+    wanted = plan(_preset("fedavg", "fedacg", scenario=LITTLE.changed(checkpoint_every=None)), scale="tiny")
+    first, second = Watching(stop_after=6 + 3), Watching()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(wanted, tmp_path, first)
+    reproduce(wanted, tmp_path, second)
+    assert first.rounds + second.rounds == [(name, round) for name in ("fedavg", "fedacg") for round in range(1, 7)]
+    assert plan(_preset("fedavg"), scale="tiny", checkpoint_every=7).runs[0].scenario.checkpoint_every == 7
+
+
 def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     bad = "fedavg:server_rate=1e38"
     wanted = plan(_preset(bad, "fedacg"))

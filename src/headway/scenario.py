@@ -130,7 +130,12 @@ class Scenario:
     client_state_mb: float | None = _setting(
         "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0
     )
-    checkpoint_every: int = _setting("execution", 10, "rounds between checkpoints", least=1)
+    checkpoint_every: int | None = _setting(
+        "execution",
+        None,
+        "rounds between checkpoints; else as few as a twentieth of the time allows, 10 if deterministic",
+        least=1,
+    )
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):

@@ -52,7 +52,10 @@ def reproduce(
     executor: Annotated[str, typer.Option(help="how clients are executed")] = "auto",
     data_dir: Annotated[str | None, typer.Option(help="folder of the data sets", show_default=False)] = None,
     checkpoint_every: Annotated[
-        int | None, typer.Option(help="rounds between checkpoints; 10 by default", show_default=False)
+        int | None,
+        typer.Option(
+            help="rounds between checkpoints; else as few as a twentieth of the time allows", show_default=False
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and its bytes; run nothing")] = False,
     trial: Annotated[

@@ -91,6 +91,7 @@ def tiny(scenario: Scenario) -> Scenario:
         batch_size=min(scenario.batch_size, limits["batch_size"]),
         eval_samples=limits["eval_samples"],
         eval_every=1,
+        checkpoint_every=1,
         augmentation="none",
         seeds=1,
     )

@@ -1,7 +1,8 @@
 """A checkpoint: the server's tensors in safetensors, client rows, and a manifest that makes them count.
 
 The manifest is written last. Until then the one before is in force, with the files it names still there. Nothing in a
-checkpoint depends on the clock, so equal runs have equal bytes.
+checkpoint depends on the clock but, unless told or deterministic, which rounds have one: so equal runs that save after
+the same rounds have equal bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import dataclasses
 import hashlib
 import json
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows
 from headway.runs.files import read_json, sync_folder, write_atomically, write_json
+from headway.scenario import Scenario
 from headway.vectors import laid_out, moved, named_leaves, refill
 
 FORMAT = 1
@@ -50,6 +55,36 @@ def _tree(progress: Progress) -> dict[str, Any]:
 
 def _check(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+class Pace:
+    """When a checkpoint is due: after so many rounds, or whenever saving has had less than its share of the time.
+
+    A small model is saved after every round. A large one, with the states of many clients, is saved as often as that
+    does not slow the run down.
+    """
+
+    SHARE = 1 / 20
+    DETERMINISTIC = 10
+    """Rounds between checkpoints where nothing may depend on the clock."""
+
+    def __init__(self, scenario: Scenario, clock: Callable[[], float] = time.monotonic) -> None:
+        self.every = scenario.checkpoint_every or (self.DETERMINISTIC if scenario.deterministic else None)
+        self.clock = clock
+        self.began = clock()
+        self.spent = 0.0
+
+    def due(self, round: int) -> bool:
+        if self.every is not None:
+            return round % self.every == 0
+        return self.spent <= self.SHARE * (self.clock() - self.began)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around a save, to count its time."""
+        began = self.clock()
+        yield
+        self.spent += self.clock() - began
 
 
 class Checkpoint:

@@ -27,7 +27,7 @@ from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import records, splits
-from headway.runs.checkpoint import Checkpoint
+from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import read_json, write_atomically, write_json
 from headway.runs.trackers.tracking import Tracker, Tracking, trackers
@@ -157,9 +157,11 @@ def _driven(
 
     def save() -> None:
         if checkpoint:
-            os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
-            checkpoint.save(progress, store, executor.name)
+            with pace.saving():
+                os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
+                checkpoint.save(progress, store, executor.name)
 
+    pace = Pace(scenario)
     with _asked_to_stop(observer) as stop:
         save()
         try:
@@ -169,10 +171,10 @@ def _driven(
                 past.append(record)
                 if file:
                     records.append(file, record)
+                if pace.due(progress.round):
+                    save()  # before anybody is told: a round that was seen is not played again
                 observer.round(record)
                 tracking.round(record)
-                if progress.round % scenario.checkpoint_every == 0:
-                    save()
                 if stop.is_set():
                     break
         except Exception as fault:
