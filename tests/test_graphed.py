@@ -10,17 +10,22 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from conftest import distance, played, world
 from demanding import EVERY
+from headway import random
 from headway.engine import graphed
 from headway.engine.executor import Works
 from headway.engine.graphed import Graphed
+from headway.engine.local import Task
 from headway.engine.serial import Serial
+from headway.engine.shapes import stacked
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.engine.works import together, work_for
 from headway.engine.world import World
 from headway.methods.method import Method
 from headway.methods.slots import Uploads
@@ -70,10 +75,9 @@ class Looking(Graphed):
         super().__init__(chosen.rules, layout=layout)
         self.taken = 0
 
-    def expect(self, works: Works) -> bool:
-        taken = super().expect(works)
-        self.taken += taken
-        return taken
+    def expect(self, works: Works, tasks: Task, weights: np.ndarray) -> None:
+        super().expect(works, tasks, weights)
+        self.taken += 1
 
 
 def graphs(chosen: World, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
@@ -130,12 +134,12 @@ def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> None:
     """Packed before its turn, and not again at its turn; where clients keep something, nothing is."""
-    packed = []
+    packed: list[list[tuple[int, int]]] = []
 
     class Counted(graphed._Packed):
-        def prepare(self, works: Any) -> None:
-            packed.append([work.client for work in works])
-            super().prepare(works)
+        def _write(self, tasks: Any, weights: Any) -> None:
+            packed.append(sorted(tuple(words) for words in np.array(tasks["key"]).tolist()))
+            super()._write(tasks, weights)
 
     for name, taken in (("fedacg", 3), ("scaffold", 0)):
         chosen = world(name, rounds=4)
@@ -146,7 +150,26 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
             assert len(list(simulate(chosen, executor, ClientStates(), begin(chosen)))) == 4
         assert executor.taken == taken
         assert len(packed) == 4 + 1  # the first round is packed once more to open the hall
-        assert [sorted(clients) for clients in packed[1:]] == [sorted(chosen.turnout(n).clients) for n in (1, 2, 3, 4)]
+        assert packed[1:] == [
+            sorted(random.key(chosen.scenario.seed, "client", n, client) for client in chosen.turnout(n).clients)
+            for n in (1, 2, 3, 4)
+        ]
+
+
+@pytest.mark.parametrize("name", ["fedacg", "mimelite"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"rate_decay_epoch": 0.7, "epochs": 3}, {"steps": 5, "rate_decay": 0.9}], ids=str
+)
+def test_tasks_made_together_are_those_made_one_by_one(name: str, settings: dict[str, Any]) -> None:
+    chosen = world(name, **settings)
+    clients = range(chosen.population)
+    assert len(set(chosen.federation.sizes)) > 1
+    one_by_one = [work_for(chosen, None, client, 3, weight=1.0).task for client in clients]
+    wanted, found = stacked(one_by_one, chosen.shapes), together(chosen, clients, 3)
+    assert bool(wanted.whole.size) == (name == "mimelite")
+    for field, array in vars(wanted).items():
+        assert getattr(found, field).dtype == array.dtype
+        assert np.array_equal(getattr(found, field), array)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

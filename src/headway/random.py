@@ -35,15 +35,16 @@ def generator(seed: int, purpose: str, *coordinates: int) -> np.random.Generator
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, purpose, coordinates, 16))))
 
 
-class Shuffler:
-    """`generator(…).permutation(size)` with one bit generator for all: making a new one takes most of the time."""
+class Drawing:
+    """`generator` with one bit generator for all: making a new one takes most of the time of a short draw."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._drawing = np.random.Generator(self._bits)
         self._zeros = np.zeros(4, np.uint64)
 
-    def permutation(self, size: int, seed: int, purpose: str, *coordinates: int) -> np.ndarray:
+    def at(self, seed: int, purpose: str, *coordinates: int) -> np.random.Generator:
+        """The generator for one purpose, until the next one is asked for."""
         key = np.frombuffer(_digest(seed, purpose, coordinates, 16)[::-1], "<u8")
         self._bits.state = {
             "bit_generator": "Philox",
@@ -53,7 +54,7 @@ class Shuffler:
             "has_uint32": 0,
             "uinteger": 0,
         }
-        return self._drawing.permutation(size)
+        return self._drawing
 
 
 def legacy_choices(seed: int, population: int, size: int) -> Iterator[np.ndarray]:

@@ -223,7 +223,7 @@ def laid_out(tree: Any, like: Any) -> Any:
 
     The order of a sum depends on the layout, so what is kept always has the layout it began with, also after a resume.
     """
-    leaves = [leaf.detach() for leaf in leaves_of(tree)]
+    leaves = [leaf.detach() if leaf.requires_grad else leaf for leaf in leaves_of(tree)]
     room = [torch.empty_like(form, device=leaf.device) for leaf, form in zip(leaves, leaves_of(like), strict=True)]
     if room:
         torch._foreach_copy_(room, leaves)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from headway.random import Shuffler
+from headway.random import Drawing
 from headway.scenario import Scenario
 
 
@@ -41,7 +41,7 @@ def plan(
     client: int,
     cursor: int,
     visit: int = 0,
-    shuffler: Shuffler | None = None,
+    drawing: Drawing | None = None,
 ) -> Plan:
     """The batches of one client in one round. A last partial batch is kept: no sample is dropped.
 
@@ -56,10 +56,10 @@ def plan(
     start = cursor if continued else 0
     moment = () if continued else (round, visit) if visit else (round,)
     first, last = start // in_epoch, (start + wanted - 1) // in_epoch
-    purpose, shuffled = f"batches/{scenario.batches}", shuffler or Shuffler()
+    purpose, drawing = f"batches/{scenario.batches}", drawing or Drawing()
     orders: list[np.ndarray] = []
     for epoch in range(first, last + 1):
-        orders.append(rows[shuffled.permutation(len(rows), seed, purpose, client, epoch, *moment)])
+        orders.append(rows[drawing.at(seed, purpose, client, epoch, *moment).permutation(len(rows))])
         if padding:
             orders.append(np.full(padding, orders[-1][(in_epoch - 1) * size]))
     skipped = start - first * in_epoch
@@ -81,7 +81,7 @@ class Planner:
     """Every client's batches. Those of the next round can be made while a device is busy with this one."""
 
     def __init__(self, scenario: Scenario, clients: Sequence[np.ndarray]) -> None:
-        self._scenario, self._clients, self._shuffler = scenario, clients, Shuffler()
+        self._scenario, self._clients, self._drawing = scenario, clients, Drawing()
         self._round = 0
         self._ready: dict[int, Plan] = {}
 
@@ -89,7 +89,7 @@ class Planner:
         if round == self._round and not visit and client in self._ready:
             return self._ready.pop(client)
         rows, seed = self._clients[client], self._scenario.seed
-        return plan(self._scenario, rows, seed, round, client, cursor, visit, self._shuffler)
+        return plan(self._scenario, rows, seed, round, client, cursor, visit, self._drawing)
 
     def prepare(self, round: int, clients: Sequence[int]) -> None:
         """Batches of a round to come. One stream across rounds has none before its turn."""

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from headway.errors import UserError, nearest
-from headway.random import generator, legacy_choices
+from headway.random import Drawing, generator, legacy_choices
 from headway.scenario import Scenario
 
 
@@ -34,12 +34,14 @@ class Sampling(Protocol):
         """The largest number of them in rounds 1 to `rounds`."""
 
 
-def cohort(population: int, size: int, seed: int, round: int) -> list[int]:
+def cohort(population: int, size: int, seed: int, round: int, drawing: Drawing | None = None) -> list[int]:
     """`size` clients, uniform without replacement, fixed by (seed, round); all in order of id when size = N."""
     if size == population:
         return list(range(population))
-    chosen = generator(seed, "cohort", round).choice(population, size, replace=False)
-    return [int(client) for client in chosen]
+    chosen: list[int] = (
+        (drawing or Drawing()).at(seed, "cohort", round).choice(population, size, replace=False).tolist()
+    )
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,12 @@ class Fixed:
     size: int
     seed: int
 
+    @cached_property
+    def _drawing(self) -> Drawing:
+        return Drawing()
+
     def draw(self, round: int) -> list[int]:
-        return cohort(self.population, self.size, self.seed, round)
+        return cohort(self.population, self.size, self.seed, round, self._drawing)
 
     def most(self, rounds: int) -> int:
         return self.size

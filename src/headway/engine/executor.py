@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from headway.engine.local import Task
 from headway.engine.network import Buffers
 from headway.methods.slots import Message
@@ -30,10 +32,15 @@ class Work:
 class Works:
     """A cohort's works: each is made when it is asked for and held until it is let go, so not all are there at once."""
 
-    def __init__(self, lengths: Sequence[int] = (), make: Callable[[int], Work] | None = None) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int] = (),
+        make: Callable[[int], Work] | None = None,
+        counts: Sequence[int] | None = None,
+    ) -> None:
         self.lengths = tuple(lengths)
         """K_i of each, known without making it."""
-        self._make = make
+        self._make, self._counts = make, counts
         self._held: dict[int, Work] = {}
 
     def __len__(self) -> int:
@@ -50,6 +57,12 @@ class Works:
 
     def at(self, positions: Iterable[int]) -> list[Work]:
         return [self[position] for position in positions]
+
+    def samples(self, positions: Iterable[int]) -> int:
+        """Samples in the works at these positions."""
+        if self._counts is not None:
+            return sum(self._counts[position] for position in positions)
+        return sum(int(work.task.counts.sum()) for work in self.at(positions))
 
     def let_go(self, positions: Iterable[int]) -> None:
         for position in positions:
@@ -86,6 +99,17 @@ class Executor(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+class Foresighted(Executor, Protocol):
+    """An executor that can take in a round's tasks while a device is busy with the round before."""
+
+    @property
+    def room(self) -> int:
+        """The largest cohort whose tasks it takes in; 0 before its first round."""
+
+    def expect(self, works: Works, tasks: Task, weights: np.ndarray) -> None:
+        """What the next round brings, unless other works come: `tasks` are those of `works`, stacked."""
 
 
 class CannotExecute(Exception):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from headway.engine import local
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works, first_words
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
+from headway.engine.shapes import grown
 from headway.engine.traced import traced
 from headway.errors import ClientError
 from headway.vectors import Vector, copied, leaves_like, leaves_of, row, stack, tree_map
@@ -233,38 +233,40 @@ class _Packed:
         self._arrived = [torch.cuda.Event() for _ in self._hosts]  # type: ignore[no-untyped-call]
         self._device = torch.zeros(total, dtype=torch.uint8, device=device)
         self._turn = 0
-        self._prepared: list[Work] = []
+        self._expected: Works | None = None
         tensors = parts(self._device)
         self.weights, self.round = tensors["weights"], tensors["round"][0]
         self.tasks = Task(**{name: tensors[name] for name in names})
 
-    def load(self, round: int, works: Sequence[Work]) -> None:
-        if len(works) != len(self._prepared) or any(map(operator.is_not, works, self._prepared)):
-            self.prepare(works)
-        self._prepared = []
+    def load(self, round: int, works: Works, positions: Sequence[int]) -> None:
+        if works is not self._expected:
+            chosen = works.at(positions)
+            tasks = [vars(work.task) for work in chosen]
+            self._write({name: [task[name] for task in tasks] for name in tasks[0]}, [work.weight for work in chosen])
+        self._expected = None
         self._turn = 1 - self._turn
         self._arrays[self._turn]["round"][:] = round
         self._device.copy_(self._hosts[self._turn], non_blocking=True)
         self._arrived[self._turn].record()
 
-    def prepare(self, works: Sequence[Work]) -> None:
-        """Write them on the host. Seats without a client repeat the first one, at weight 0."""
-        self._prepared = list(works)
-        turn = 1 - self._turn
+    def expect(self, works: Works, tasks: Task, weights: np.ndarray) -> None:
+        """Take in what the next load will bring."""
+        self._write(vars(tasks), weights)
+        self._expected = works
+
+    def _write(self, tasks: Mapping[str, np.ndarray | list[np.ndarray]], weights: np.ndarray | list[float]) -> None:
+        """Tasks on the host, field by field, stacked or one by one. Seats without a client repeat the first, at 0."""
+        turn, count = 1 - self._turn, len(weights)
         self._arrived[turn].synchronize()
         arrays = self._arrays[turn]
-        seats = len(arrays["weights"])
-        arrays["weights"][: len(works)] = [work.weight for work in works]
-        arrays["weights"][len(works) :] = 0
-        for seat in range(seats):
-            task = works[seat if seat < len(works) else 0].task
-            for field, array in vars(task).items():
-                whole = arrays[field]
-                if array.shape == whole.shape[1:]:
-                    whole[seat] = array
-                else:
-                    whole[seat] = 0
-                    whole[seat][tuple(slice(0, length) for length in array.shape)] = array
+        arrays["weights"][:count], arrays["weights"][count:] = weights, 0
+        for name, parts in tasks.items():
+            whole = arrays[name]
+            shape = whole.shape[1:]
+            if not isinstance(parts, np.ndarray):
+                parts = [part if part.shape == shape else grown(part, shape) for part in parts]
+            whole[:count] = parts
+            whole[count:] = whole[0]
 
 
 class _Hall:
@@ -276,8 +278,9 @@ class _Hall:
         self.size = min(AT_ONCE[layout], len(assignment.works))
         self.received, self.buffers = _kept_in(dict(assignment.received)), _kept_in(assignment.buffers)
         works = assignment.works.at(range(self.size))
+        self.keeps = bool(leaves_of(works[0].kept))
         self.packed = _Packed(works[0].task, assignment.shapes, self.size, self.device)
-        self.packed.load(assignment.round, works)
+        self.packed.load(assignment.round, assignment.works, range(self.size))
         functions = _Functions(rules, layout, "buffers" in works[0].kept)
         places = [self._place(functions, number, kept) for number, kept in enumerate(self._kept(works))]
         self.result = _room(functions.finished(places[0]), None if self.stacked else self.size)
@@ -315,22 +318,24 @@ class _Hall:
         }
         return {**place, "carry": _kept_in(functions.begun(place))}
 
-    def train(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
+    def train(self, assignment: Assignment, positions: Sequence[int]) -> dict[str, Any]:
         _fill(self.received, dict(assignment.received))
         _fill(self.buffers, assignment.buffers)
-        self.packed.load(assignment.round, works)
-        longest = max(work.steps for work in works)
-        steps = [longest] if self.stacked else [work.steps for work in works]
+        self.packed.load(assignment.round, assignment.works, positions)
+        steps = [assignment.works.lengths[position] for position in positions]
+        longest = max(steps)
+        steps = [longest] if self.stacked else steps
         seats = self.seats[: len(steps)]
-        for seat, kept in zip(seats, self._kept(works), strict=True):
-            seat.load(kept)
+        if self.keeps:
+            for seat, kept in zip(seats, self._kept(assignment.works.at(positions)), strict=True):
+                seat.load(kept)
         whole = self._whole(longest)
         if whole is None:
             self._play(seats, steps)
             self._summarise.replay()
         else:
             whole.replay()
-        told = self.summary["told"][: len(works)]
+        told = self.summary["told"][: len(positions)]
         return {**self.result, "summary": {**self.summary, "told": told}, "computed": self._computed(steps)}
 
     def _play(self, seats: Sequence[_Seat], steps: Sequence[int]) -> None:
@@ -399,21 +404,24 @@ class Graphed:
         hall = self._hall = self._hall or self._opened(assignment)
         for start in range(0, len(order), hall.size):
             positions = tuple(order[start : start + hall.size])
-            works = assignment.works.at(positions)
             try:
-                trained = hall.train(assignment, works)
+                trained = hall.train(assignment, positions)
             except RuntimeError as fault:
-                clients = [work.client for work in works]
+                clients = [work.client for work in assignment.works.at(positions)]
                 raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=None) from fault
             yield positions, trained
 
-    def expect(self, works: Works) -> bool:
-        """Take in the work of a round to come, if it is one group's; the device may still be busy with the last one."""
-        hall = self._hall
-        if hall is None or not 0 < len(works) <= hall.size:
-            return False
-        hall.packed.prepare(works.at(_by_length(works)))
-        return True
+    @property
+    def room(self) -> int:
+        """One group."""
+        return 0 if self._hall is None else self._hall.size
+
+    def expect(self, works: Works, tasks: Task, weights: np.ndarray) -> None:
+        assert self._hall is not None
+        order = _by_length(works)
+        if order != list(range(len(order))):
+            tasks, weights = Task(**{name: array[order] for name, array in vars(tasks).items()}), weights[order]
+        self._hall.packed.expect(works, tasks, weights)
 
     def _opened(self, assignment: Assignment) -> _Hall:
         try:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headway import random
-from headway.data.batches import planned
 from headway.data.turnout import Turnout
-from headway.engine.executor import Assignment, Executor, Work, Works
-from headway.engine.local import Task, summary
+from headway.engine.executor import Assignment, Executor, Foresighted, Work, Works
+from headway.engine.local import summary
 from headway.engine.network import Buffers
+from headway.engine.works import rate_of, shares, together, works_for
 from headway.engine.world import World
 from headway.errors import Diverged, ServerDiverged
 from headway.methods.slots import Message, State, Uploads
-from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, moved, nbytes, refill, row
+from headway.methods.wire import plain
+from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, nbytes, refill, row
 
 
 class ClientStore(Protocol):
@@ -76,8 +77,10 @@ def start(world: World) -> Model:
 
 def _kept(world: World, server: State, like: State) -> State:
     """The server's state as its own copy, laid out as another, but for what a slot owns and changes in place."""
-    owned = world.method.owned(server)
     leaves, forms = leaves_of(server), leaves_of(like)
+    if not leaves:
+        return server
+    owned = world.method.owned(server)
     changed = [number for number, leaf in enumerate(leaves) if id(leaf) not in owned]
     copies = laid_out([leaves[number] for number in changed], [forms[number] for number in changed])
     for number, leaf in zip(changed, copies, strict=True):
@@ -85,49 +88,12 @@ def _kept(world: World, server: State, like: State) -> State:
     return refill(server, leaves)  # type: ignore[no-any-return]
 
 
-def _rates(world: World, round: int, epochs: np.ndarray) -> np.ndarray:
-    """η · d^(t−1) · d_e^e for the local epoch e of each step."""
-    scenario = world.scenario
-    first: float = scenario.rate * scenario.rate_decay ** (round - 1)
-    return first * scenario.rate_decay_epoch**epochs
-
-
-def work_for(
-    world: World,
-    held: dict[str, Any] | None,
-    client: int,
-    round: int,
-    *,
-    weight: float,
-    steps_at_most: int | None = None,
-    visit: int = 0,
-) -> Work:
-    """One client's work: batches, rates, key and what it holds from before; `visit` counts its turns in the round."""
-    kept = world.newcomer if held is None else held
-    batches = world.planner.plan(client, round, int(kept.get("cursor", 0)), visit)
-    words = random.key(world.scenario.seed, "client", round, client, *([visit] if visit else []))
-    steps = min(len(batches), steps_at_most or len(batches))
-    kind = np.float64 if world.rules.dtype == torch.float64 else np.float32
-    about = world.about(client)
-    task = Task(
-        size=about.size.copy(),
-        share=about.share.copy(),
-        seen=np.asarray(held is not None),
-        class_counts=about.class_counts.copy(),
-        rows=batches.rows[:steps],
-        counts=batches.counts[:steps],
-        rates=_rates(world, round, batches.epochs)[:steps].astype(kind),
-        steps=np.asarray(steps),
-        key=np.asarray(words),
-        whole=about.rows if world.reads_whole else about.rows[:0],
-    )
-    return Work(client, task, weight, moved(kept, world.device) if world.keeps else kept, steps, words)
-
-
 def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
     """The message as clients receive it, after the wire, and its bytes for one client."""
     message = world.method.message(model.theta, model.server)
     code = world.method.wire.down
+    if type(code) is plain:
+        return message, nbytes(message)
     received: dict[str, Vector] = {}
     size = 0
     for number, (name, vector) in enumerate(message.items()):
@@ -136,28 +102,6 @@ def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
         received[name] = code.decode(payload, vector)
         size += nbytes(payload)
     return received, size
-
-
-def _works(
-    world: World,
-    held: Callable[[int], dict[str, Any] | None],
-    clients: Sequence[int],
-    weights: Sequence[float] | np.ndarray,
-    cuts: Mapping[int, int],
-    round: int,
-    visit: int = 0,
-) -> Works:
-    """The clients' works; `cuts` has the steps, by place, of those that do not take all of them."""
-
-    def most(place: int) -> int:
-        steps = planned(world.scenario, int(world.federation.sizes[clients[place]]))
-        return min(steps, cuts.get(place, steps))
-
-    def make(place: int) -> Work:
-        client, weight = clients[place], float(weights[place])
-        return work_for(world, held(client), client, round, weight=weight, steps_at_most=cuts.get(place), visit=visit)
-
-    return Works([most(place) for place in range(len(clients))], make)
 
 
 def assign(
@@ -172,7 +116,7 @@ def assign(
     received, down = _broadcast(world, model, round)
     count = len(cohort)
     cuts = {} if steps_at_most is None else dict.fromkeys(range(count), steps_at_most)
-    works = _works(world, store.get, cohort, [1 / count] * count if count else [], cuts, round)
+    works = works_for(world, store.get, cohort, [1 / count] * count if count else [], cuts, round)
     travelling = 0 if world.scenario.buffers == "keep-local" else nbytes(model.buffers)
     return Assignment(round, received, model.buffers, works, world.shapes), down + travelling
 
@@ -181,18 +125,12 @@ def _advice(world: World) -> str:
     return f"a smaller rate (now {world.scenario.rate:g}) or clipping (--clip) may help"
 
 
-def _shares(world: World, cohort: Sequence[int]) -> tuple[np.ndarray, float]:
-    """ω_i of each, and the share of all clients' weight that they have together."""
-    weights = np.array([world.weight(client) for client in cohort])
-    return weights / weights.sum(), float(weights.sum() / world.weight_total)
-
-
 class _Intake:
     """Uploads as they arrive: one running weighted sum, and every upload only where the server asks for each."""
 
     def __init__(self, world: World, store: ClientStore, cohort: Sequence[int], round: int) -> None:
         self.world, self.store, self.cohort, self.round = world, store, cohort, round
-        self.weights, self.share = _shares(world, cohort)
+        self.weights, self.share = shares(world, cohort)
         self.sum: dict[str, Any] | None = None
         self.each: dict[int, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}
@@ -204,24 +142,26 @@ class _Intake:
         """What a client holds now: from its last turn in this round, else from before."""
         return self.kept[client] if client in self.kept else self.store.get(client)
 
-    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Sequence[Work]) -> None:
-        """Results of the clients at these positions of the cohort, and the works they came of."""
+    def take(self, positions: Sequence[int], trained: dict[str, Any], works: Works, places: Sequence[int]) -> None:
+        """Results of the clients at these positions of the cohort, and the places in `works` that they came of."""
         summed = trained.get("summary")
         if summed is None:
-            weights = torch.tensor([work.weight for work in works], dtype=torch.float64, device=self.world.device)
+            given = [work.weight for work in works.at(places)]
+            weights = torch.tensor(given, dtype=torch.float64, device=self.world.device)
             summed = summary(trained, weights)
         if self.sum is None:
             self.sum = copied(summed["sum"])
         elif more := leaves_of(summed["sum"]):
             torch._foreach_add_(leaves_of(self.sum), more)
-        self._told.append((tuple(positions), copied(summed["told"])))
-        self.samples += sum(int(work.task.counts.sum()) for work in works)
+        alone = len(positions) == len(self.cohort)  # no other group is written over what this one told
+        self._told.append((tuple(positions), summed["told"] if alone else copied(summed["told"])))
+        self.samples += works.samples(places)
         self.computed += trained["computed"]
-        for at, (position, work) in enumerate(zip(positions, works, strict=True)):
+        for at, (position, place) in enumerate(zip(positions, places, strict=True)):
             if self.world.method.needs_each:
                 self.each[position] = copied(row(trained["fields"], at))
             if self.world.keeps:
-                self._keep(work, trained, at)
+                self._keep(works[place], trained, at)
 
     def settle(self) -> None:
         """Read what clients told of themselves; a device that is still at work is waited for here."""
@@ -255,7 +195,7 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
     """Everybody's local training. A client drawn twice trains twice, from what its first turn left it with."""
     intake = _Intake(world, store, turnout.clients, assignment.round)
     for visit, wave in enumerate(turnout.waves):
-        works = _expected(world, turnout, assignment.round) or _works(
+        works = _expected(world, turnout, assignment.round) or works_for(
             world,
             intake.held,
             [turnout.clients[place] for place in wave],
@@ -265,7 +205,7 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
             visit,
         )
         for positions, trained in executor.run(replace(assignment, works=works)):
-            intake.take([wave[at] for at in positions], trained, works.at(positions))
+            intake.take([wave[at] for at in positions], trained, works, positions)
             works.let_go(positions)
     return intake
 
@@ -273,19 +213,20 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
 def _look_ahead(world: World, executor: Executor, round: int) -> None:
     """The next round's batches, made while a device is still busy with this one's.
 
-    Where clients keep nothing, their whole work is made, for an executor that can take it in before its turn.
+    Where clients keep nothing, their tasks are made, for an executor that can take them in before their turn.
     """
-    expect = getattr(executor, "expect", None)
-    if round > world.scenario.rounds or round in world.ahead or (expect is None and world.device.type == "cpu"):
+    room = getattr(executor, "room", 0)
+    if round > world.scenario.rounds or round in world.ahead or (not room and world.device.type == "cpu"):
         return
     turnout = world.turnout(round)
     clients = turnout.clients
-    world.planner.prepare(round, clients)
-    if expect is None or world.keeps or turnout.cut or len(turnout.waves) != 1:
+    if not 0 < len(clients) <= room or world.keeps or turnout.cut or len(turnout.waves) != 1:
+        world.planner.prepare(round, clients)
         return
-    works = _works(world, lambda client: None, clients, _shares(world, clients)[0], {}, round)
-    if expect(works):
-        world.ahead[round] = turnout, works
+    weights, tasks = shares(world, clients)[0], together(world, clients, round)
+    works = works_for(world, lambda client: None, clients, weights, {}, round, counts=tasks.counts.sum(1).tolist())
+    cast(Foresighted, executor).expect(works, tasks, weights)  # for it has room
+    world.ahead[round] = turnout, works
 
 
 def _expected(world: World, turnout: Turnout, round: int) -> Works | None:
@@ -313,7 +254,7 @@ def play(
         lost=turnout.lost,
         late=turnout.late,
         partial=len(turnout.cut),
-        rate=float(_rates(world, round, np.zeros(1))[0]),
+        rate=rate_of(world, round),
         train_loss=None,
         update_norm=0.0,
         steps=0,

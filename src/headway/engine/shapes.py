@@ -15,21 +15,21 @@ from headway.vectors import tree_map
 
 def padded(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> list[Task]:
     """Tasks of unequal steps, batches and sizes as tasks of equal shape; what is padding has no effect."""
-    grown: list[dict[str, Any]] = [{} for _ in tasks]
+    equal: list[dict[str, Any]] = [{} for _ in tasks]
     for field in dataclasses.fields(Task):
         arrays = [getattr(task, field.name) for task in tasks]
         shapes = {array.shape for array in arrays} | {least.get(field.name, arrays[0].shape)}
         shape = tuple(max(lengths) for lengths in zip(*shapes, strict=True))
-        for one, array in zip(grown, arrays, strict=True):
-            one[field.name] = array if array.shape == shape else _grown(array, shape)
-    return [Task(**one) for one in grown]
+        for one, array in zip(equal, arrays, strict=True):
+            one[field.name] = array if array.shape == shape else grown(array, shape)
+    return [Task(**one) for one in equal]
 
 
-def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The array with zeros after its end along every axis: row 0 of the pool, count 0, rate 0."""
-    grown = np.zeros(shape, array.dtype)
-    grown[tuple(slice(0, length) for length in array.shape)] = array
-    return grown
+    longer = np.zeros(shape, array.dtype)
+    longer[tuple(slice(0, length) for length in array.shape)] = array
+    return longer
 
 
 def stacked(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Task:

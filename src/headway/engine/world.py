@@ -70,6 +70,11 @@ class World:
     def weight(self, client: int) -> float:
         return 1.0 if self.scenario.weights == "uniform" else float(self.federation.sizes[client])
 
+    def weights(self, clients: Sequence[int]) -> np.ndarray:
+        """`weight` of each."""
+        sizes = self.federation.sizes[list(clients)]
+        return np.ones(len(sizes)) if self.scenario.weights == "uniform" else sizes.astype(np.float64)
+
     def about(self, client: int) -> About:
         """What every task of a client says of it; that of the last clients is remembered."""
         if client not in self._known:
