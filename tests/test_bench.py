@@ -177,6 +177,13 @@ def test_json_has_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(file.read_text()) == result
 
 
+def test_executors_are_measured_in_every_precision() -> None:
+    told = _bench("--workload", "mlp", "--engines", "serial", "--rounds", "1", "--json", "--precision", "fp32,bf16")
+    assert isinstance(told, str)
+    rows = [(row["name"], row["precision"]) for row in json.loads(told)["engines"]]
+    assert rows == [("loop", "fp32"), ("serial", "fp32"), ("serial", "bf16")]
+
+
 def test_the_table_names_the_extra_of_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     told = _bench("--workload", "mlp", "--rounds", "1", "--engines", "flower")

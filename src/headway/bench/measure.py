@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -94,15 +94,21 @@ class _Lane:
     seconds: list[float] = field(default_factory=list)
 
 
-def measure(workload: Workload, names: Iterable[str], rounds: int, precision: str, device: str, tell: Tell) -> Any:
-    """All engines on one workload, as plain data; one that cannot take part is in `skipped`, with the reason."""
-    world = workload.world(device, precision)
+def measure(
+    workload: Workload, names: Iterable[str], rounds: int, precisions: Sequence[str], device: str, tell: Tell
+) -> Any:
+    """All engines on one workload, as plain data; one that cannot take part is in `skipped`, with the reason.
+
+    Headway's are measured in each of the precisions.
+    """
+    worlds = [workload.world(device, precision) for precision in precisions]
     lanes: list[_Lane] = []
     skipped: list[dict[str, str]] = []
-    memory = Memory(world.device)
+    memory = Memory(worlds[0].device)
+    asked = [(name, world) for name in names for world in (worlds[:1] if name in (LOOP, *PEERS) else worlds)]
     try:
-        for name in names:
-            tell(f"{workload.name}: warming up {name}")
+        for name, world in asked:
+            tell(f"{workload.name}: warming up {name}{f' in {world.scenario.precision}' if len(worlds) > 1 else ''}")
             memory.watch()
             try:
                 engine = _made(name, world, workload, lanes)
@@ -118,8 +124,8 @@ def measure(workload: Workload, names: Iterable[str], rounds: int, precision: st
                 continue
             lanes[-1].peak = None if name in PEERS else memory.peak()
         tell(f"{workload.name}: {rounds} rounds of {', '.join(lane.engine.name for lane in lanes)}, in turns")
-        _take_turns(lanes, rounds, world.device)
-        return _result(workload, lanes, skipped, rounds, world.device)
+        _take_turns(lanes, rounds, worlds[0].device)
+        return _result(workload, lanes, skipped, rounds, worlds[0].device)
     finally:
         for lane in lanes:
             lane.engine.close()

@@ -30,7 +30,10 @@ def bench(
     rounds: Annotated[int, typer.Option(help="timed rounds of each engine", min=1)] = 10,
     precision: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(PRECISIONS)}; tf32 by default on a GPU, else fp32", show_default=False),
+        typer.Option(
+            help=f"{', '.join(PRECISIONS)}, or several with commas; tf32 by default on a GPU, else fp32",
+            show_default=False,
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
     json: Annotated[bool, JSON] = False,
@@ -44,15 +47,17 @@ def bench(
     from headway.engine.world import device_of
     from headway.scenario import Scenario
 
-    if precision not in (None, *PRECISIONS):
-        raise UserError(f"precision is '{precision}'; allowed: {', '.join(PRECISIONS)}")
+    precisions = _names(precision)
+    for asked in precisions or ():
+        if asked not in PRECISIONS:
+            raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
     machine = device_of(Scenario(device=device).device)
     names = measure.chosen(_names(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     console = Console(stderr=True)
     results = []
     for work in workloads.named(_names(workload) or small):
-        chosen = precision or measure.default_precision(machine)
+        chosen = precisions or [measure.default_precision(machine)]
         result = measure.measure(
             work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim")
         )
