@@ -174,11 +174,12 @@ class World:
         return weights
 
     @cached_property
-    def mixes(self) -> Tensor:
+    def mixes(self) -> np.ndarray:
         """Class shares of up to 1,000 clients, evenly spaced by id, shape (clients, classes)."""
         chosen = np.unique(np.linspace(0, self.population - 1, min(self.population, MIXES_AT_MOST)).astype(int))
         counts = np.stack([self.federation.class_counts(int(client)) for client in chosen])
-        return torch.from_numpy(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+        shares: np.ndarray = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+        return shares
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
