@@ -50,9 +50,13 @@ class Vector:
         return self.map(lambda leaf: leaf * factor)
 
     def plus(self, factor: Scalar, other: Vector) -> Vector:
-        """self + factor · other, in one pass where the factor is known."""
+        """self + factor · other, in one pass where the factor is known or vectors are transformed."""
         number = known(factor)
-        if number is None or transformed():
+        if transformed():
+            if isinstance(factor, Tensor):
+                return self.zip(other, lambda leaf, step: torch.addcmul(leaf, step, factor))
+            return self.zip(other, lambda leaf, step: torch.add(leaf, step, alpha=number))
+        if number is None:
             return self + factor * other
         others = [other.leaves[name] for name in self.leaves]
         return _unflatten(torch._foreach_add(list(self.leaves.values()), others, alpha=number), tuple(self.leaves))
