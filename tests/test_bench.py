@@ -23,6 +23,7 @@ from headway.cli.main import app
 from headway.data.batches import plan
 from headway.data.federation import Federation, Pool
 from headway.engine import round as rounds
+from headway.engine.executor import CannotExecute, Executor
 from headway.engine.serial import Serial
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
@@ -182,6 +183,24 @@ def test_executors_are_measured_in_every_precision() -> None:
     assert isinstance(told, str)
     rows = [(row["name"], row["precision"]) for row in json.loads(told)["engines"]]
     assert rows == [("loop", "fp32"), ("serial", "fp32"), ("serial", "bf16")]
+
+
+def test_an_engine_that_fails_in_one_precision_keeps_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = measure.choose
+
+    def refusing(world: World, asked: str, tell: measure.Tell) -> Executor:
+        if world.scenario.precision == "bf16":
+            raise CannotExecute("not in bf16")
+        return choose(world, asked, tell)
+
+    monkeypatch.setattr(measure, "choose", refusing)
+    told = _bench(
+        "--workload", "mlp", "--engines", "serial", "--rounds", "1", "--json", "--precision", "fp32,bf16,fp32"
+    )
+    assert isinstance(told, str)
+    result = json.loads(told)
+    assert [(row["name"], row["precision"]) for row in result["engines"]] == [("loop", "fp32"), ("serial", "fp32")]
+    assert result["skipped"] == [{"name": "serial", "reason": "not in bf16", "precision": "bf16"}]
 
 
 def test_the_table_names_the_extra_of_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -500,6 +500,30 @@ def test_saving_takes_a_twentieth_of_the_time() -> None:
     assert max(later - earlier for earlier, later in itertools.pairwise(dear)) <= 20
 
 
+@pytest.mark.parametrize(("cost", "rounds"), [(0.01, [0, 1, 2, 3, 4, 5, 6]), (5.0, [0, 6])])
+def test_a_run_saves_as_its_pace_says(
+    cost: float, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, saved = Clock(), []
+    save, append = Checkpoint.save, run.records.append
+
+    def saving(self: Checkpoint, progress: Any, *more: Any) -> None:
+        saved.append(progress.round)
+        clock.now += cost
+        save(self, progress, *more)
+
+    def appending(*given: Any) -> None:
+        clock.now += 1.0
+        append(*given)
+
+    monkeypatch.setattr(Checkpoint, "save", saving)
+    monkeypatch.setattr(run.records, "append", appending)
+    monkeypatch.setattr(run, "Pace", lambda scenario: Pace(scenario, clock))
+    case = STATELESS.with_settings(rounds=6, checkpoint_every=None, deterministic=False, executor="serial")
+    case.simulate(tmp_path / "run")
+    assert sorted(set(saved)) == rounds
+
+
 @pytest.mark.parametrize(("settings", "every"), [({"checkpoint_every": 4}, 4), ({"deterministic": True}, 10)])
 def test_rounds_between_checkpoints_do_not_depend_on_the_clock(settings: dict[str, Any], every: int) -> None:
     clock = Clock()

@@ -210,6 +210,17 @@ class TestTransformations:
         assert isinstance(gradient, Vector)
         assert same(gradient, w - anchor)
 
+    @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+    def test_vmap_of_a_sum_with_a_factor_for_each_client(self, kind: torch.dtype) -> None:
+        """One pass, of the vector's own type whatever the factor's."""
+        left, right = (Vector({"w": torch.arange(6.0).reshape(2, 3) + shift}) for shift in (0.0, 7.0))
+        factors = torch.tensor([0.5, -2.0], dtype=kind)
+        found = vmap(lambda one, two, factor: one.plus(factor, two))(left, right, factors).leaves["w"]
+        assert found.dtype == torch.float32
+        assert torch.allclose(found, left.leaves["w"] + factors.float()[:, None] * right.leaves["w"])
+        known = vmap(lambda one, two: one.plus(0.25, two))(left, right).leaves["w"]
+        assert torch.allclose(known, left.leaves["w"] + 0.25 * right.leaves["w"])
+
     @quick
     @given(alike(4))
     def test_vmap_of_grad_with_one_vector_shared(self, given: list[Vector]) -> None:

@@ -54,7 +54,7 @@ class Vector:
         number = known(factor)
         if transformed():
             if isinstance(factor, Tensor):
-                return self.zip(other, lambda leaf, step: torch.addcmul(leaf, step, factor))
+                return self.zip(other, lambda leaf, step: torch.addcmul(leaf, step, factor.to(leaf.dtype)))
             return self.zip(other, lambda leaf, step: torch.add(leaf, step, alpha=number))
         if number is None:
             return self + factor * other

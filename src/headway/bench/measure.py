@@ -110,6 +110,7 @@ def measure(
         for name, world in asked:
             tell(f"{workload.name}: warming up {name}{f' in {world.scenario.precision}' if len(worlds) > 1 else ''}")
             memory.watch()
+            before = len(lanes)
             try:
                 engine = _made(name, world, workload, lanes)
                 lanes.append(_Lane(engine, None))
@@ -119,8 +120,9 @@ def measure(
             except (CannotExecute, ClientError, PeerFailed, torch.OutOfMemoryError) as reason:
                 if name == LOOP:
                     raise
-                skipped.append({"name": name, "reason": " ".join(str(reason).split())})
-                _dropped(lanes, name)
+                entry = {"name": name, "reason": " ".join(str(reason).split())}
+                skipped.append(entry if name in PEERS else {**entry, "precision": world.scenario.precision})
+                _dropped(lanes, before)
                 continue
             lanes[-1].peak = None if name in PEERS else memory.peak()
         tell(f"{workload.name}: {rounds} rounds of {', '.join(lane.engine.name for lane in lanes)}, in turns")
@@ -143,9 +145,9 @@ def _made(name: str, world: World, workload: Workload, lanes: list[_Lane]) -> En
     return PeerEngine(Order(name, workload.name, str(world.device), loop.variant))
 
 
-def _dropped(lanes: list[_Lane], name: str) -> None:
-    """Close an engine that failed while it warmed up."""
-    if lanes[-1].engine.name == name:
+def _dropped(lanes: list[_Lane], before: int) -> None:
+    """Close an engine that failed while it warmed up; one that failed while it was made is in no lane."""
+    while len(lanes) > before:
         lanes.pop().engine.close()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

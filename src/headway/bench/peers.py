@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from headway.allocator import KEEPING
 from headway.bench.loop import Variant, settle
 
 CLOSING_SECONDS = 30
@@ -82,6 +83,7 @@ class PeerEngine:
             stderr=self.said,
             text=True,
             env={
+                **{name: str(size) for name, size in KEEPING.items()},  # as in this process, if it has the command
                 **os.environ,
                 "RAY_DEDUP_LOGS": "0",
                 "FLWR_TELEMETRY_ENABLED": "0",

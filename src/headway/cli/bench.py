@@ -47,8 +47,8 @@ def bench(
     from headway.engine.world import device_of
     from headway.scenario import Scenario
 
-    precisions = _names(precision)
-    for asked in precisions or ():
+    precisions = list(dict.fromkeys(_names(precision) or ()))
+    for asked in precisions:
         if asked not in PRECISIONS:
             raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
     machine = device_of(Scenario(device=device).device)

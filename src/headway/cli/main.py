@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import shlex
 import sys
@@ -14,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from headway.allocator import keep_freed_memory
 from headway.cli import bench, data, reproduce, sweep
 from headway.cli.flags import with_settings
 from headway.cli.screen import JSON, TRACK, print_json, screen
@@ -274,26 +273,12 @@ def _fail(message: str) -> None:
     print(f"headway: {' '.join(message.split())}", file=sys.stderr)
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's malloc.h."""
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep what tensors free: the next step wants as much again, and new pages cost as much as its sums."""
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        library.mallopt(_M_TRIM_THRESHOLD, 256 << 20)
-
-
 def main() -> None:
     """Exit codes: 0 done, 2 the user's mistake (one line), 1 our failure, 130 Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
-    _keep_freed_memory()
+    keep_freed_memory()
     try:
         code = app(standalone_mode=False)
     except (UserError, ClientError, RunsFailed) as fault:

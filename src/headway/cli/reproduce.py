@@ -54,7 +54,8 @@ def reproduce(
     checkpoint_every: Annotated[
         int | None,
         typer.Option(
-            help="rounds between checkpoints; else as few as a twentieth of the time allows", show_default=False
+            help="rounds between checkpoints; else as few as a twentieth of the time allows, 1 at scale tiny",
+            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and its bytes; run nothing")] = False,

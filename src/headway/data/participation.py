@@ -38,9 +38,8 @@ def cohort(population: int, size: int, seed: int, round: int, drawing: Drawing |
     """`size` clients, uniform without replacement, fixed by (seed, round); all in order of id when size = N."""
     if size == population:
         return list(range(population))
-    chosen: list[int] = (
-        (drawing or Drawing()).at(seed, "cohort", round).choice(population, size, replace=False).tolist()
-    )
+    draw = (drawing.at if drawing else generator)(seed, "cohort", round)
+    chosen: list[int] = draw.choice(population, size, replace=False).tolist()
     return chosen
 
 

@@ -172,7 +172,7 @@ def _driven(
                 if file:
                     records.append(file, record)
                 if pace.due(progress.round):
-                    save()  # before anybody is told: a round that was seen is not played again
+                    save()  # before anybody is told: with a save in every round, none that was seen is played again
                 observer.round(record)
                 tracking.round(record)
                 if stop.is_set():
