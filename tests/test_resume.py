@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -18,9 +17,8 @@ import headway
 from headway.errors import Diverged, UserError
 from headway.methods.slots import Step
 from headway.runs import run
-from headway.runs.checkpoint import Checkpoint, Pace
+from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json
-from headway.scenario import Scenario
 from headway.vectors import Vector, named_leaves
 from killing import Case, Life, Moment, control, killed, lingering, lived, wait_for
 
@@ -467,70 +465,6 @@ def test_a_diverged_run_says_where(executor: str, tmp_path: Path) -> None:
     result = case.load(tmp_path / "run")
     assert [record["round"] for record in result.records] == list(range(1, failed))
     assert all(tensor.isfinite().all() for tensor in result.model.state_dict().values())
-
-
-class Clock:
-    """Time that passes when told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_saving_takes_a_twentieth_of_the_time() -> None:
-    """Cheap saves come after every round; dear ones as often as that share allows, and one slow save is made up for."""
-    clock = Clock()
-
-    def saved(cost: float, rounds: int) -> list[int]:
-        found = []
-        for round in range(1, rounds + 1):
-            clock.now += 1.0
-            if pace.due(round):
-                with pace.saving():
-                    clock.now += cost
-                found.append(round)
-        return found
-
-    pace = Pace(Scenario(), clock)
-    assert saved(0.01, 50) == list(range(1, 51))
-    pace = Pace(Scenario(), clock)
-    dear = saved(1.0, 400)
-    assert 18 <= len(dear) <= 22
-    assert max(later - earlier for earlier, later in itertools.pairwise(dear)) <= 20
-
-
-@pytest.mark.parametrize(("cost", "rounds"), [(0.01, [0, 1, 2, 3, 4, 5, 6]), (5.0, [0, 6])])
-def test_a_run_saves_as_its_pace_says(
-    cost: float, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, saved = Clock(), []
-    save, append = Checkpoint.save, run.records.append
-
-    def saving(self: Checkpoint, progress: Any, *more: Any) -> None:
-        saved.append(progress.round)
-        clock.now += cost
-        save(self, progress, *more)
-
-    def appending(*given: Any) -> None:
-        clock.now += 1.0
-        append(*given)
-
-    monkeypatch.setattr(Checkpoint, "save", saving)
-    monkeypatch.setattr(run.records, "append", appending)
-    monkeypatch.setattr(run, "Pace", lambda scenario: Pace(scenario, clock))
-    case = STATELESS.with_settings(rounds=6, checkpoint_every=None, deterministic=False, executor="serial")
-    case.simulate(tmp_path / "run")
-    assert sorted(set(saved)) == rounds
-
-
-@pytest.mark.parametrize(("settings", "every"), [({"checkpoint_every": 4}, 4), ({"deterministic": True}, 10)])
-def test_rounds_between_checkpoints_do_not_depend_on_the_clock(settings: dict[str, Any], every: int) -> None:
-    clock = Clock()
-    pace = Pace(Scenario(**settings), clock)
-    with pace.saving():
-        clock.now += 1e6
-    assert [round for round in range(1, 41) if pace.due(round)] == list(range(every, 41, every))
 
 
 def test_a_run_that_diverges_late_keeps_every_good_round(tmp_path: Path) -> None:
