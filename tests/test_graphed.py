@@ -17,7 +17,7 @@ import torch
 from conftest import distance, played, world
 from demanding import EVERY
 from headway import random
-from headway.engine import graphed
+from headway.engine import evaluation, graphed
 from headway.engine.executor import Works
 from headway.engine.graphed import Graphed
 from headway.engine.local import Task
@@ -189,3 +189,26 @@ def test_a_server_may_keep_what_it_was_given(layout: str) -> None:
     played_with(histories[1], lambda chosen: Graphed(chosen.rules, layout=layout))
     assert len(histories[0]) == len(histories[1]) > 1
     assert all(distance(one, two) < 1e-10 for one, two in zip(*histories, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    """Only what was captured for: the last chunk begins among the samples before it, which count once."""
+    chosen = world("fedavg", rounds=1)
+    count = len(chosen.test)
+    reference = played(chosen)[0][-1]
+    sizes: list[int] = []
+    sit = graphed._Exam.sit
+
+    def sat(exam: Any, given: tuple[Any, ...]) -> Any:
+        sizes.append(len(given[2]))
+        return sit(exam, given)
+
+    monkeypatch.setattr(graphed._Exam, "sit", sat)
+    for chunk, calls in ((count // 2 - 1, 3), (count, 1), (count + 5, 1)):
+        monkeypatch.setitem(evaluation.CHUNK, "cpu", chunk)
+        sizes.clear()
+        found = graphs(chosen, layout, ClientStates())[0][-1]
+        assert sizes == [min(chunk, count)] * calls
+        for name in ("loss", "accuracy", "client_accuracy_std", "client_accuracy_low"):
+            assert found[name] == pytest.approx(reference[name], abs=1e-12)

@@ -16,7 +16,8 @@ from headway.engine.executor import Executor
 from headway.engine.round import Model
 from headway.engine.world import World
 
-CHUNK = 1000
+CHUNK = {"cpu": 1000, "cuda": 2500}
+"""Samples that are scored at once, by kind of device: on a GPU every chunk has costs of its own."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,16 @@ class Scores:
 
 def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
     """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
-    score = getattr(executor, "score", None) or partial(local.score, world.rules)
+    own = getattr(executor, "score", None)
+    score = own or partial(local.score, world.rules)
+    count, size = len(pool), CHUNK[world.device.type]
     losses, right = [], []
-    for start in range(0, len(pool), CHUNK):
-        x, y = pool.x[start : start + CHUNK], pool.y[start : start + CHUNK]
-        some, correct = score(model.theta, model.buffers, x, y)
-        losses.append(some)
-        right.append(correct)
+    for start in range(0, count, size):
+        first = max(min(start, count - size), 0) if own else start  # what is captured takes whole chunks only
+        part = slice(first, first + size)
+        some, correct = score(model.theta, model.buffers, pool.x[part], pool.y[part])
+        losses.append(some[start - first :])
+        right.append(correct[start - first :])
     return torch.cat(losses).cpu(), torch.cat(right).cpu()
 
 
