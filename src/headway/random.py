@@ -26,7 +26,7 @@ _DOMAIN = b"headway"
 
 
 def _digest(seed: int, purpose: str, coordinates: tuple[int, ...], size: int) -> bytes:
-    text = f"{seed}/{purpose}/" + "/".join(str(int(number)) for number in coordinates)
+    text = f"{seed}/{purpose}/{'/'.join(map(str, coordinates))}"
     return hashlib.blake2b(text.encode(), digest_size=size, person=_DOMAIN).digest()
 
 

@@ -59,7 +59,7 @@ def plan(
     purpose, drawing = f"batches/{scenario.batches}", drawing or Drawing()
     orders: list[np.ndarray] = []
     for epoch in range(first, last + 1):
-        orders.append(rows[drawing.at(seed, purpose, client, epoch, *moment).permutation(len(rows))])
+        orders.append(drawing.at(seed, purpose, client, epoch, *moment).permutation(rows))
         if padding:
             orders.append(np.full(padding, orders[-1][(in_epoch - 1) * size]))
     skipped = start - first * in_epoch

@@ -101,7 +101,8 @@ def together(world: World, clients: Sequence[int], round: int) -> Task:
     shapes, seed = world.shapes, world.scenario.seed
     abouts = [world.about(client) for client in clients]
     plans = [world.planner.plan(client, round, 0, 0) for client in clients]
-    courses = {id(plan.epochs): _rates(world, round, plan.epochs) for plan in plans}  # clients of one size share them
+    epochs = {id(plan.epochs): plan.epochs for plan in plans}  # clients of one size share them
+    courses = {which: _rates(world, round, each) for which, each in epochs.items()}
 
     def laid(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
         shape = shapes[name]
