@@ -176,6 +176,8 @@ def test_json_has_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (file,) = tmp_path.iterdir()
     assert file.name.endswith("-mlp.json")
     assert json.loads(file.read_text()) == result
+    assert table.write(result, tmp_path).name == f"{file.stem}-2.json"  # nothing is overwritten
+    assert table.write(result, tmp_path).name == f"{file.stem}-3.json"
 
 
 def test_executors_are_measured_in_every_precision() -> None:

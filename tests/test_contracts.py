@@ -154,8 +154,9 @@ def test_a_slope_is_the_gradient_of_its_value(name: str, more: dict[str, Any]) -
         )
 
     w = vector().map(torch.Tensor.requires_grad_)
-    memory = {"h": vector(), "anchor": vector(), "shift": vector()}
-    step: Any = SimpleNamespace(received={"model": vector(), "control": vector()})
+    memory = {"pull": vector(), "anchor": vector(), "shift": vector()}
+    start = vector()
+    step: Any = SimpleNamespace(received={"model": start, "control": vector()}, moved=lambda at: at - start)
     found = torch.autograd.grad(part.value(w, None, memory, step), leaves_of(w))
     for one, other in zip(found, leaves_of(part.slope(w, memory, step)), strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-12)

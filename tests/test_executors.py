@@ -12,8 +12,12 @@ from torch import nn
 import headway as hw
 from conftest import SMALL, distance, played, unequal_clients, world
 from demanding import EVERY
+from headway.engine import choice
+from headway.engine import round as rounds
 from headway.engine import world as worlds
+from headway.engine.choice import Nothing
 from headway.engine.executor import Works
+from headway.engine.serial import alone
 from headway.engine.states import ClientStates
 from headway.engine.world import build
 from headway.errors import ClientError
@@ -58,15 +62,37 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
 def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
     """Clients of 3 … 24 samples in batches of 4, two epochs: alone they wait for nobody, in a stack for the longest."""
     chosen = world("fedavg", participation=1.0)
-    (alone, _), (together, _) = played(chosen, "serial"), played(chosen, "batched")
+    (single, _), (together, _) = played(chosen, "serial"), played(chosen, "batched")
     sizes = chosen.federation.sizes
     batch = chosen.scenario.batch_size
     steps = [chosen.scenario.epochs * -(-int(size) // min(batch, int(size))) for size in sizes]
     samples = chosen.scenario.epochs * int(sizes.sum())
     own = sum(count * min(batch, int(size)) for count, size in zip(steps, sizes, strict=True))
-    for record, computed in ((alone[0], own), (together[0], len(sizes) * max(steps) * batch)):
+    for record, computed in ((single[0], own), (together[0], len(sizes) * max(steps) * batch)):
         assert record["samples"] == samples
         assert record["padding"] == pytest.approx(1 - samples / computed)
+
+
+def test_a_compiled_step_fills_the_largest_batch() -> None:
+    chosen = world("fedavg", participation=1.0)
+    assignment, _ = rounds.assign(chosen, rounds.start(chosen), Nothing(), range(chosen.population), 1)
+    smallest = assignment.works[0]
+    assert smallest.task.rows.shape == (smallest.steps, 3)
+    for compiled, batch in ((False, 3), (True, 4)):
+        assert alone({}, assignment, smallest, compiled)["computed"] == smallest.steps * batch
+
+
+@pytest.mark.parametrize(("sampling", "share"), [("full", 0.5), ("fixed", 1.0), ("fixed", 0.5)])
+def test_the_length_of_a_run_is_judged_by_who_is_asked(
+    sampling: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "TRIAL_CLIENTS", 2)
+    chosen = world("fedavg", sampling=sampling, participation=share, rounds=10)
+    contest = choice._Contest(chosen)
+    contest.seconds = 1.0
+    steps = max(contest.assignment.works.lengths)
+    asked = 6 if "full" in sampling or share == 1.0 else 3
+    assert contest.projected == pytest.approx(10 * chosen.shapes["rows"][0] / steps * asked / 2)
 
 
 @pytest.mark.parametrize("executor", ["serial", "pool"])
@@ -184,7 +210,18 @@ class FunctionalDropout(nn.Module):
         return self.inner(nn.functional.dropout(x, 0.3, self.training))
 
 
-@pytest.mark.parametrize("model", [Refusing(), FunctionalDropout()], ids=["item", "functional dropout"])
+class Looking(nn.Module):
+    """A model that fails in a stack, and not for what torch says of vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * (1.0 if x.untyped_storage().nbytes() else 2.0)
+
+
+@pytest.mark.parametrize("model", [Refusing(), FunctionalDropout(), Looking()], ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("executor", ["batched", "auto"])
 def test_a_model_that_cannot_be_batched_is_told_why_and_runs(model: nn.Module, executor: str) -> None:
     """The numbers are serial's, also for a model that draws from torch's own generator."""
@@ -208,7 +245,7 @@ class Failing(nn.Module):
         return self.inner(x)
 
 
-@pytest.mark.parametrize("executor", ["serial", "pool"])
+@pytest.mark.parametrize("executor", ["serial", "pool", "auto"])
 def test_a_failing_client_says_where(executor: str) -> None:
     from conftest import SMALL, unequal_clients
 

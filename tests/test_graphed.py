@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import distance, played, world
+from conftest import NETWORKS, SMALL, distance, played, world
 from demanding import EVERY
 from headway import random
 from headway.engine import evaluation, graphed
@@ -26,9 +26,11 @@ from headway.engine.shapes import stacked
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.works import together, work_for
-from headway.engine.world import World
+from headway.engine.world import World, build
 from headway.methods.method import Method
 from headway.methods.slots import Uploads
+from headway.methods.spelling import method
+from headway.random import built
 from headway.vectors import Vector
 
 LAYOUTS = ("streams", "stacked")
@@ -192,6 +194,29 @@ def test_a_server_may_keep_what_it_was_given(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    """Training samples that are bytes, test samples that are numbers, and chunks of other lengths."""
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (40, 6), dtype=np.uint8), draw.integers(0, 3, 40)
+    clients = [(x[:20], y[:20]), (x[20:], y[20:])]
+    chosen = build(
+        SMALL.changed(rounds=2, global_loss=True),
+        method("fedavg"),
+        model=built(NETWORKS["norm_free"], 7, "test"),
+        clients=clients,
+        test=(x[:13] / np.float32(255), y[:13]),
+    )
+    sizes: list[int] = []
+    sit = graphed._Exam.sit
+    monkeypatch.setattr(graphed._Exam, "sit", lambda exam, given: sizes.append(len(given[2])) or sit(exam, given))
+    monkeypatch.setitem(evaluation.CHUNK, "cpu", 20)
+    found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]
+    assert sizes == [13, 20, 20] * 2
+    for name in ("loss", "global_loss"):
+        assert found[name] == pytest.approx(reference[name], abs=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     """Only what was captured for: the last chunk begins among the samples before it, which count once."""
     chosen = world("fedavg", rounds=1)
@@ -209,6 +234,6 @@ def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setitem(evaluation.CHUNK, "cpu", chunk)
         sizes.clear()
         found = graphs(chosen, layout, ClientStates())[0][-1]
-        assert sizes == [min(chunk, count)] * calls
+        assert sizes == [-(-count // calls)] * calls
         for name in ("loss", "accuracy", "client_accuracy_std", "client_accuracy_low"):
             assert found[name] == pytest.approx(reference[name], abs=1e-12)

@@ -21,9 +21,9 @@ from headway.engine.choice import choose
 from headway.engine.executor import CannotExecute
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World
+from headway.engine.world import World, device_of
 from headway.errors import ClientError, UserError, nearest
-from headway.runs.environment import environment
+from headway.runs.environment import commit, environment
 from headway.scenario import EXECUTORS
 
 WARM_UP = 2
@@ -101,14 +101,15 @@ def measure(
 
     Headway's are measured in each of the precisions.
     """
-    worlds = [workload.world(device, precision) for precision in precisions]
+    place = device_of(device)
     lanes: list[_Lane] = []
     skipped: list[dict[str, str]] = []
-    memory = Memory(worlds[0].device)
-    asked = [(name, world) for name in names for world in (worlds[:1] if name in (LOOP, *PEERS) else worlds)]
+    memory = Memory(place)
+    asked = [(name, one) for name in names for one in (precisions[:1] if name in (LOOP, *PEERS) else precisions)]
     try:
-        for name, world in asked:
-            tell(f"{workload.name}: warming up {name}{f' in {world.scenario.precision}' if len(worlds) > 1 else ''}")
+        for name, precision in asked:
+            tell(f"{workload.name}: warming up {name}{f' in {precision}' if len(precisions) > 1 else ''}")
+            world = workload.world(device, precision)  # its own: a round to come is prepared in it
             memory.watch()
             before = len(lanes)
             try:
@@ -116,18 +117,18 @@ def measure(
                 lanes.append(_Lane(engine, None))
                 for _ in range(WARM_UP):
                     engine.play()
-                settle(world.device)
+                settle(place)
             except (CannotExecute, ClientError, PeerFailed, torch.OutOfMemoryError) as reason:
                 if name == LOOP:
                     raise
                 entry = {"name": name, "reason": " ".join(str(reason).split())}
-                skipped.append(entry if name in PEERS else {**entry, "precision": world.scenario.precision})
+                skipped.append(entry if name in PEERS else {**entry, "precision": precision})
                 _dropped(lanes, before)
                 continue
             lanes[-1].peak = None if name in PEERS else memory.peak()
         tell(f"{workload.name}: {rounds} rounds of {', '.join(lane.engine.name for lane in lanes)}, in turns")
-        _take_turns(lanes, rounds, worlds[0].device)
-        return _result(workload, lanes, skipped, rounds, worlds[0].device)
+        _take_turns(lanes, rounds, place)
+        return _result(workload, lanes, skipped, rounds, place)
     finally:
         for lane in lanes:
             lane.engine.close()
@@ -183,6 +184,7 @@ def _result(
         "evaluation": "none in any engine",
         "flops_per_round": flops,
         "ceiling_flops_per_second": ceilings,
+        "commit": commit(),
         "environment": environment(device),
     }
 

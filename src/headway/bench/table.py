@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,14 @@ def file_name(result: dict[str, Any]) -> str:
 
 
 def write(result: dict[str, Any], folder: Path) -> Path:
-    path = folder / file_name(result)
+    """As a file of its own: of those of the same name from the second on, with a number."""
+    path = first = folder / file_name(result)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for number in count(2):
+            if not path.exists():
+                break
+            path = first.with_stem(f"{first.stem}-{number}")
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     except OSError as fault:
         raise UserError(f"{path} cannot be written: {fault.strerror}") from None

@@ -68,11 +68,13 @@ class Batched:
                 carry = advance(carry, received, task, torch.tensor(step, device=device), round)
             step = None
             return {**vmap(finish)(carry, kept["slots"], task), "computed": task.rows[:, :longest].numel()}
-        except RuntimeError as fault:
-            if any(word in str(fault) for word in _REFUSALS):
+        except CannotExecute:
+            raise
+        except Exception as fault:
+            if isinstance(fault, RuntimeError) and any(word in str(fault) for word in _REFUSALS):
                 raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
-            clients = [work.client for work in works]
-            raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=step) from fault
+            clients, cause = [work.client for work in works], f"{type(fault).__name__}: {fault}"
+            raise ClientError.at(cause, round=assignment.round, clients=clients, step=step) from fault
 
     def _advance(self, rules: Rules, count: int, arguments: tuple[Any, ...]) -> Any:
         """The step of a stack of `count` clients."""

@@ -1,7 +1,7 @@
 """Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once.
 
-Compiling takes up to a minute, so it is tried where the rest of the run would take longer than that. In deterministic
-mode no stopwatch decides: it is the first that can take the model and the method, uncompiled.
+Compiling takes up to a minute, so it is tried where the run would take two. In deterministic mode no stopwatch decides:
+it is the first that can take the model and the method, uncompiled.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from torch.nn.modules.conv import _ConvNd as _Conv
 
 from headway.engine import round as rounds
 from headway.engine.batched import STACKED_AT_MOST, Batched
-from headway.engine.executor import Assignment, CannotExecute, Executor
+from headway.engine.executor import Assignment, CannotExecute, Executor, first_words
 from headway.engine.graphed import AT_ONCE, Graphed
 from headway.engine.pool import Pool, cores
 from headway.engine.serial import Serial
 from headway.engine.world import World
+from headway.errors import ClientError
 
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
 TRIALS = 3
 PAYS = 120.0
 """Seconds that the run would take uncompiled, from which on compiling is tried."""
+ALONE = ("serial", "pool")
+"""Executors in which no client shares a tensor with another."""
 Tell = Callable[[str], None]
 
 
@@ -50,9 +53,9 @@ class Nothing:
         pass
 
 
-def _trial(world: World) -> Assignment:
-    """A few steps of the first round's cohort, or of its first clients. Training is pure, so nothing of it stays."""
-    cohort = world.sampling.draw(1)[:TRIAL_CLIENTS]
+def _trial(world: World, asked: Sequence[int]) -> Assignment:
+    """A few steps of the clients asked, or of the first of them. Training is pure, so nothing of it stays."""
+    cohort = asked[:TRIAL_CLIENTS]
     return rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
 
 
@@ -96,7 +99,9 @@ class _Contest:
     def __init__(self, world: World) -> None:
         self.world = world
         self.refusals: list[str] = []
-        self.assignment = _trial(world)
+        asked = world.sampling.draw(1)
+        self.cohort = min(world.scenario.cohort, len(asked)) if world.scenario.over_selection else len(asked)
+        self.assignment = _trial(world, asked)
         self.best: Executor | None = None
         self.name, self.seconds = "", float("inf")
 
@@ -104,21 +109,27 @@ class _Contest:
         for name in names:
             try:
                 executor, seconds = self._timed(name)
-            except CannotExecute as reason:
-                self.refusals.append(f"the {name} executor cannot take this model or method ({reason})")
+            except (CannotExecute, ClientError) as reason:
+                if isinstance(reason, ClientError) and name.startswith(ALONE):
+                    self._close()
+                    raise  # no matter of how clients are put together
+                cause = reason.__cause__ if isinstance(reason, ClientError) and reason.__cause__ else reason
+                self.refusals.append(f"the {name} executor cannot take this model or method ({first_words(cause)})")
                 continue
             except BaseException:
-                if self.best is not None:
-                    self.best.close()
+                self._close()
                 raise
             if seconds >= self.seconds:
                 executor.close()
                 continue
-            if self.best is not None:
-                self.best.close()
+            self._close()
             self.best, self.name, self.seconds = executor, name, seconds
             if self.world.scenario.deterministic:  # a stopwatch must not decide which bits come out
                 return
+
+    def _close(self) -> None:
+        if self.best is not None:
+            self.best.close()
 
     def _timed(self, name: str) -> tuple[Executor, float]:
         """An executor and its seconds; one that fails is closed."""
@@ -135,7 +146,7 @@ class _Contest:
         works = self.assignment.works
         steps, clients = max(works.lengths, default=1), max(len(works), 1)
         longest: int = self.world.shapes["rows"][0]
-        larger = max(self.world.scenario.cohort / clients, 1)
+        larger = max(self.cohort / clients, 1)
         return self.world.scenario.rounds * self.seconds * longest / steps * larger
 
 

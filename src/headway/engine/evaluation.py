@@ -17,7 +17,7 @@ from headway.engine.round import Model
 from headway.engine.world import World
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
-"""Samples that are scored at once, by kind of device: on a GPU every chunk has costs of its own."""
+"""Samples that are scored at once, at most, by kind of device: on a GPU every chunk has costs of its own."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,10 @@ class Scores:
     r2: float | None
     """1 − Σ(ŷ − y)²/Σ(y − ȳ)², where targets are numbers."""
     client_accuracy_std: float | None
-    """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix."""
+    """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix.
+
+    None where no client has a class of the test set.
+    """
     client_accuracy_low: float | None
     """The mean of the lowest tenth of these."""
     global_loss: float | None
@@ -40,17 +43,24 @@ class Scores:
 
 def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
     """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
-    own = getattr(executor, "score", None)
+    joint = world.network.joint
+    own = None if joint else getattr(executor, "score", None)
     score = own or partial(local.score, world.rules)
-    count, size = len(pool), CHUNK[world.device.type]
+    size = _even(len(pool), CHUNK["cpu" if joint else world.device.type])
     losses, right = [], []
-    for start in range(0, count, size):
-        first = max(min(start, count - size), 0) if own else start  # what is captured takes whole chunks only
+    for start in range(0, len(pool), size):
+        # what is captured takes whole chunks: a last one is filled with samples scored before, which count once
+        first = min(start, len(pool) - size) if own else start
         part = slice(first, first + size)
         some, correct = score(model.theta, model.buffers, pool.x[part], pool.y[part])
         losses.append(some[start - first :])
         right.append(correct[start - first :])
     return torch.cat(losses).cpu(), torch.cat(right).cpu()
+
+
+def _even(count: int, most: int) -> int:
+    """The length of chunks of at most `most`, as few and as equal as can be."""
+    return -(-count // -(-count // most))
 
 
 def _global_loss(world: World, model: Model, executor: Executor | None) -> float | None:
@@ -70,10 +80,12 @@ def evaluate(world: World, model: Model, executor: Executor | None = None) -> Sc
     global_loss = _global_loss(world, model, executor) if wanted else None
     if not world.federation.classes:
         return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
+    accuracy = float(correct.double().mean())
     per_client = _by_client(world.mixes, correct.numpy(), test.y.numpy())
+    if not len(per_client):
+        return Scores(loss, accuracy, None, None, None, None, global_loss)
     lowest = np.sort(per_client)[: max(len(per_client) // 10, 1)]
-    accuracy, spread, low = float(correct.double().mean()), float(per_client.std()), float(lowest.mean())
-    return Scores(loss, accuracy, None, None, spread, low, global_loss)
+    return Scores(loss, accuracy, None, None, float(per_client.std()), float(lowest.mean()), global_loss)
 
 
 def _regression(loss: float | None, y: Tensor) -> tuple[float | None, float | None]:

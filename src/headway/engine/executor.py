@@ -116,7 +116,7 @@ class CannotExecute(Exception):
     """This executor cannot take this model or method; the message says why."""
 
 
-def first_words(fault: Exception) -> str:
+def first_words(fault: BaseException) -> str:
     """What a fault says in its first line, and in the second where the first only announces it."""
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     return " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])

@@ -43,6 +43,8 @@ WHOLE = 16
 """Steps up to which a stack's whole round is one graph: small networks leave the device waiting for the host."""
 WHOLES = 4
 """Numbers of steps for which such a graph is kept."""
+EXAMS = 2
+"""Shapes and types of samples for which an evaluation is captured: those of the test and of the training set."""
 
 
 def _aligned(one: Tensor) -> int:
@@ -372,9 +374,6 @@ class _Exam:
         self.result = _room(function(*self.place))
         self.graph = _captured(lambda: _fill(self.result, function(*self.place)), _stream())
 
-    def holds(self, given: tuple[Any, ...]) -> bool:
-        return bool(given[2].shape == self.place[2].shape)
-
     def sit(self, given: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         _fill(self.place, given)
         self.graph.replay()
@@ -392,7 +391,7 @@ class Graphed:
         self.name = f"graphed:{layout}{':compiled' if compiled else ''}"
         self.layout, self.compiled = layout, compiled
         self._hall: _Hall | None = None
-        self._exam: _Exam | None = None
+        self._exams: dict[Any, _Exam] = {}
         self._no_exam = False
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
@@ -432,17 +431,17 @@ class Graphed:
             raise CannotExecute(f"{type(fault).__name__}: {first_words(fault)}") from fault
 
     def score(self, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """`local.score`, replayed; samples that are fewer than those it was captured for are scored without it."""
-        given = (w, buffers, x, y)
-        if self._exam is None and not self._no_exam:
+        """`local.score`, replayed; samples of a shape or type for which it was not captured are scored without it."""
+        given, form = (w, buffers, x, y), (x.shape, x.dtype, y.shape, y.dtype)
+        if form not in self._exams and len(self._exams) < EXAMS and not self._no_exam:
             try:
-                self._exam = _Exam(self.rules, self.layout, self.compiled, given)
+                self._exams[form] = _Exam(self.rules, self.layout, self.compiled, given)
             except Exception as fault:  # a pass that cannot be captured is made without
                 self._no_exam = True
                 warnings.warn(f"the evaluation is not captured ({first_words(fault)})", stacklevel=2)
-        if self._exam is None or not self._exam.holds(given):
-            return local.score(self.rules, *given)
-        return self._exam.sit(given)
+        exam = self._exams.get(form)
+        return local.score(self.rules, *given) if exam is None else exam.sit(given)
 
     def close(self) -> None:
-        self._hall = self._exam = None
+        self._hall = None
+        self._exams.clear()

@@ -168,6 +168,18 @@ def _targets(rules: Rules, rows: Tensor) -> Tensor:
     return y.to(rules.dtype) if y.is_floating_point() else y
 
 
+def _once(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
+    """The function, which remembers its last point and value."""
+    last: list[Vector] = []
+
+    def at(point: Vector) -> Vector:
+        if not last or last[0] is not point:
+            last[:] = point, function(point)
+        return last[1]
+
+    return at
+
+
 def _clipped(gradient: Vector, limit: float) -> Vector:
     """g · min(1, c/(‖g‖ + 1e-6)): the global-norm clipping of PyTorch."""
     if limit == 0:
@@ -206,6 +218,7 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         forward=lambda at: _forward(rules, at, buffers, batch, key)[0],
         resume=lambda at, stage, hidden: _resumed(rules, at, buffers, stage, hidden, batch, key),
         grad_at=lambda at: graded(at)[0],
+        moved=_once(lambda at: at - received["model"]),
     )
     gradient, value, buffers_after = graded(w)
     direction, memory_after = rules.method.direction(w, _clipped(gradient, rules.clip), memory, step)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from headway import random
 from headway.errors import UserError
@@ -103,9 +104,11 @@ class Network:
         self.draws = any(isinstance(child, KeyedDropout) for child in twin.modules())
         """Whether a pass in training mode draws random numbers."""
         self._training, self._evaluating = (_Skeleton(twin, training, self.needs_stages) for training in (True, False))
+        self.joint = policy == "keep-local" and bool(norms)
+        """Whether the statistics of a pass in evaluation mode are those of its samples: clients keep all others."""
         for child in self._evaluating.module.modules():
             if isinstance(child, WeightedBatchNorm):
-                child.stays_local = policy == "keep-local"
+                child.stays_local = self.joint
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Network:
         """This network with its first numbers on a device, floating-point ones in a type.
@@ -166,8 +169,15 @@ class Network:
         return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:
-        """The user's module with these numbers in it."""
+        """The user's module with these numbers in it.
+
+        Where clients keep their statistics, the server has none: its layers then use those of the samples at hand.
+        """
         filled = copy.deepcopy(self.original)
         state = {name: tensor.detach().cpu() for name, tensor in {**self.frozen, **w.leaves, **buffers}.items()}
         filled.load_state_dict({**filled.state_dict(), **{k: v for k, v in state.items() if k in filled.state_dict()}})
+        for child in filled.modules() if self.joint else ():
+            if isinstance(child, _BatchNorm):
+                child.track_running_stats = False
+                child.running_mean = child.running_var = child.num_batches_tracked = None
         return filled

@@ -127,7 +127,7 @@ class Pool:
     ) -> None:
         if rules.pool.y.device.type != "cpu":
             raise CannotExecute("worker processes train on the CPU only")
-        self.name = "pool:compiled" if compiled else "pool"
+        self.name, self.compiled = "pool:compiled" if compiled else "pool", compiled
         self.count = processes or cores()
         context = multiprocessing.get_context(_METHOD)
         size = nbytes(rules.network.parameters)
@@ -180,7 +180,8 @@ class Pool:
                 for connection in ready:
                     done[busy.pop(connection)] = self._receive(connection)
                     idle.append(connection)
-            yield (position,), serial.alone(done.pop(position), assignment.works[position])
+            work = assignment.works[position]
+            yield (position,), serial.alone(done.pop(position), assignment, work, self.compiled)
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]

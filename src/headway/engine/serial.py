@@ -60,9 +60,10 @@ def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, A
         raise ClientError.at(cause, round=assignment.round, clients=[work.client], step=step) from fault
 
 
-def alone(result: dict[str, Any], work: Work) -> dict[str, Any]:
-    """One client's result as that of a group."""
-    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": work.task.rows.size}
+def alone(result: dict[str, Any], assignment: Assignment, work: Work, compiled: bool) -> dict[str, Any]:
+    """One client's result as that of a group. A compiled step is one of the run's largest batch."""
+    batch = assignment.shapes["rows"][1] if compiled else work.task.rows.shape[1]
+    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": work.steps * batch}
 
 
 class Serial:
@@ -73,7 +74,8 @@ class Serial:
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         for position in range(len(assignment.works)):
             work = assignment.works[position]
-            yield (position,), alone(train(self.stepping, assignment, work), work)
+            result = train(self.stepping, assignment, work)
+            yield (position,), alone(result, assignment, work, self.stepping.compiled)
 
     def close(self) -> None:
         pass

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from headway.engine import round as rounds
-from headway.engine.evaluation import evaluate
+from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Executor
 from headway.engine.round import ClientStore, Model
 from headway.engine.world import World
+from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.vectors import copied
 
@@ -27,20 +29,23 @@ class Progress:
     steps: int = 0
     smoothed: Smoothed = field(default_factory=Smoothed)
     """Of the accuracy."""
-    reached: bool = False
-    """The smoothed accuracy has reached the target."""
     best: Model | None = None
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
 
     @property
     def output(self) -> Model:
-        """What the run hands over: the last model, or the best."""
-        return self.best or self.model
+        """What the run hands over: the last model, or the best of those whose loss is known."""
+        return self.model if self.best is None or self.best_loss is None else self.best
 
 
 Record = dict[str, Any]
 """One line of rounds.jsonl. What depends on the clock has `seconds` in its name."""
+_TAKEN = {
+    *("round", "bytes_down_total", "bytes_up_total", "accuracy_smoothed", "seconds_training", "seconds_evaluation"),
+    *(part.name for kind in (rounds.Outcome, Scores) for part in fields(kind)),
+}
+"""Names in a record that are Headway's own."""
 
 
 def begin(world: World) -> Progress:
@@ -54,7 +59,10 @@ def _own(model: Model) -> Model:
 
 
 def finished(world: World, progress: Progress) -> bool:
-    return progress.round >= world.scenario.rounds or (world.scenario.stop_at_target and progress.reached)
+    scenario = world.scenario
+    if scenario.stop_at_target and scenario.target is not None and progress.smoothed.weight:
+        return progress.round >= scenario.rounds or progress.smoothed.level >= scenario.target
+    return progress.round >= scenario.rounds
 
 
 def _with_best(progress: Progress, loss: float | None) -> Progress:
@@ -62,6 +70,13 @@ def _with_best(progress: Progress, loss: float | None) -> Progress:
     if progress.best is None or loss is None or (progress.best_loss is not None and loss >= progress.best_loss):
         return progress
     return replace(progress, best=_own(progress.model), best_loss=loss)
+
+
+def _finite(measures: dict[str, float]) -> dict[str, float]:
+    """What slots measured, without what is no finite number."""
+    for name in measures.keys() & _TAKEN:
+        raise UserError(f"a slot measures '{name}', which is a name of Headway's own; call it otherwise")
+    return {name: value for name, value in measures.items() if math.isfinite(value)}
 
 
 def simulate(
@@ -83,7 +98,7 @@ def simulate(
                 steps=progress.steps + outcome.steps,
             )
             told = {name: value for name, value in vars(outcome).items() if value is not None}
-            record: Record = {"round": number, **told.pop("measures"), **told}
+            record: Record = {"round": number, **_finite(told.pop("measures")), **told}
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()
             if number % scenario.eval_every == 0 or number == scenario.rounds:
@@ -92,9 +107,9 @@ def simulate(
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:
                     smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)
-                    reached = scenario.target is not None and smoothed.level >= scenario.target
-                    progress = replace(progress, smoothed=smoothed, reached=progress.reached or reached)
                     record["accuracy_smoothed"] = smoothed.level
+                    if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
+                        progress = replace(progress, smoothed=smoothed)
         ended = time.perf_counter()
         record |= {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         yield record, progress

@@ -55,6 +55,8 @@ class World:
     network: Network
     rules: Rules
     device: torch.device
+    split: Federation
+    """The data as it was split among clients, also where a method pools them."""
 
     @property
     def population(self) -> int:
@@ -176,8 +178,9 @@ class World:
     @cached_property
     def mixes(self) -> np.ndarray:
         """Class shares of up to 1,000 clients, evenly spaced by id, shape (clients, classes)."""
-        chosen = np.unique(np.linspace(0, self.population - 1, min(self.population, MIXES_AT_MOST)).astype(int))
-        counts = np.stack([self.federation.class_counts(int(client)) for client in chosen])
+        count = len(self.split.clients)
+        chosen = np.unique(np.linspace(0, count - 1, min(count, MIXES_AT_MOST)).astype(int))
+        counts = np.stack([self.split.class_counts(int(client)) for client in chosen])
         shares: np.ndarray = counts / np.maximum(counts.sum(1, keepdims=True), 1)
         return shares
 
@@ -288,6 +291,7 @@ def build(
     if scenario.target is not None and not federation.classes:
         raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")
     scenario = _settled(scenario, method, len(federation.clients))
+    split = federation
     if method.pooled:
         federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
     asked = _sampling(scenario, method).most(scenario.rounds)
@@ -320,4 +324,4 @@ def build(
         augmentation=scenario.augmentation,
         squared=scenario.loss == "squared",
     )
-    return World(scenario, method, federation, network, rules, device)
+    return World(scenario, method, federation, network, rules, device, split)

@@ -114,6 +114,8 @@ class Step:
     """Logits from the output of stage l: the stages after l, at any parameters."""
     grad_at: Callable[[Vector], Vector]
     """The gradient of this batch's whole objective at any parameters, unclipped."""
+    moved: Callable[[Vector], Vector]
+    """w − φ, computed once for a point that is asked for again."""
 
     @property
     def key(self) -> Tensor:

@@ -44,7 +44,7 @@ _FREE = (
     "seeds",
 )
 """Settings that may change between a run and its resume."""
-_TOTALS = ("bytes_down", "bytes_up", "steps", "reached", "best_loss")
+_TOTALS = ("bytes_down", "bytes_up", "steps", "best_loss")
 
 
 def _tree(progress: Progress) -> dict[str, Any]:
@@ -154,7 +154,8 @@ class Checkpoint:
         self._check_scenario(manifest["scenario"])
         model, best = self._models(self.folder / manifest["server"], manifest["sha256"])
         smoothed = Smoothed(**manifest["smoothed"])
-        progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **manifest["totals"])
+        totals = {total: manifest["totals"][total] for total in _TOTALS}
+        progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **totals)
         store = ClientStates(self.world.state_limit)
         if self.rows.used:
             if manifest["clients"] != self.rows.layout():

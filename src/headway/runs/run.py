@@ -124,7 +124,10 @@ def _drive(world: World, folder: Path | None, observer: Observer, track: Mapping
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
     begun = checkpoint is not None and checkpoint.exists()
-    asked = checkpoint.read()["executor"] if checkpoint and begun else world.scenario.executor
+    asked = world.scenario.executor
+    if checkpoint and begun:
+        before: str = checkpoint.read()["executor"]
+        asked = before if asked == "auto" or before.startswith(asked) else asked
     executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
     try:
         with _lines(folder) as file, Tracking(track, observer.tell) as tracking:

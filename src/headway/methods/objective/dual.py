@@ -23,14 +23,14 @@ class dual:
         return {"h": model.zeros()}
 
     def begin(self, received: Message, kept: State, client: Client) -> State:
-        return {"h": kept["h"]}
+        return {"pull": -1.0 * kept["h"]}
 
     def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
-        return 0.5 * self.mu * (w - step.received["model"]).square() - w.dot(memory["h"])
+        return 0.5 * self.mu * step.moved(w).square() + w.dot(memory["pull"])
 
     def slope(self, w: Vector, memory: State, step: Step) -> Vector:
-        dual: Vector = memory["h"]
-        return (w - step.received["model"]) * self.mu - dual
+        pull: Vector = memory["pull"]
+        return pull.plus(self.mu, step.moved(w))
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         return {}, {"h": kept["h"] - self.alpha * end.delta}

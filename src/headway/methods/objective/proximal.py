@@ -25,7 +25,7 @@ class proximal:
         return self.beta if self.half else 2.0 * self.beta
 
     def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
-        return 0.5 * self.factor * (w - step.received["model"]).square()
+        return 0.5 * self.factor * step.moved(w).square()
 
     def slope(self, w: Vector, memory: State, step: Step) -> Vector:
-        return (w - step.received["model"]) * self.factor
+        return step.moved(w) * self.factor
