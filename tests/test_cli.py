@@ -277,7 +277,8 @@ def test_a_terminal_without_greek_letters_is_no_crash(command: str, tmp_path: Pa
 def test_a_finished_run_or_comparison_says_so(said: dict[str, Answer]) -> None:
     for name, folder in (("resume", "ran"), ("resume comparison", "compared")):
         assert said[name].returncode == 0, said[name].stderr
-        assert f"{folder} is finished" in said[name].stdout
+        assert f"{folder} is finished" in said[name].stderr
+        assert "headway:" not in said[name].stdout
 
 
 def interrupted(folder: Path, command: str, watched: str) -> Answer:
@@ -318,6 +319,8 @@ def test_ctrl_c_and_resume_are_as_if_nothing_had_happened(tmp_path: Path) -> Non
     command = f"run fedacg {REPEATED} --out"
     _, answer = side_by_side(tmp_path, f"{command} whole", f"{command} stopped", "stopped/rounds.jsonl")
     stopped_line(answer, "stopped")
+    assert "headway: stopping after this round" in answer.stderr
+    assert answer.stdout == ""
     assert 2 <= len(rounds(tmp_path / "stopped")) < 200
     assert not (tmp_path / "stopped/summary.json").exists()
 

@@ -15,6 +15,7 @@ import torch
 import typer
 
 from conftest import played, world
+from headway.cli.flags import value
 from headway.cli.main import app
 from headway.engine.cost import cost
 from headway.errors import UserError
@@ -147,7 +148,7 @@ def understood(verb: str, words: list[str]) -> list[str]:
     group: Any = typer.main.get_command(app)
     given = group.commands[verb].make_context(verb, words).params
     fields = [setting.name for setting in dataclasses.fields(Scenario) if setting.name != "method"]
-    Scenario().changed(**{field: given[field] for field in fields if given[field] is not None})
+    Scenario().changed(**{field: value(field, given[field]) for field in fields if given[field] is not None})
     methods: list[str] = given["methods"] if verb == "compare" else [given["method"]]
     return methods
 

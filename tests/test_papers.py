@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -258,6 +259,30 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     states = {(entry.row, entry.state) for entry in table.entries(wanted, outcomes)}
     assert states == {(bad, "failed"), ("fedacg", "")}
     assert any("failed" in message for message in watching.told)
+
+
+def test_a_data_set_that_is_not_there_is_told_once(tmp_path: Path) -> None:
+    """Where no run has its data there is one line, no table and no picture; where some have, they are run."""
+    (tmp_path / "data").mkdir()
+    there = str(tmp_path / "data")
+    watching, one = Watching(), preset("fedacg/table-1a")
+    with pytest.raises(UserError, match=r"39 of 39 runs failed.*'headway data get cifar10'.*cifar100, tiny-imagenet"):
+        reproduce(plan(one, scale="tiny", data_dir=there), tmp_path / "none", watching)
+    assert sum("is missing" in message for message in watching.told) == 3  # one for each data set
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        reproduce(plan(one, data_dir=str(tmp_path / "nowhere")), tmp_path / "nothing", watching)
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(UserError, match="39 of 39 runs failed"):
+        said(one.item, "--scale", "tiny", "--data-dir", there, "--out", str(tmp_path / "told"), "--quiet")
+    assert [path.name for path in (tmp_path / "told").iterdir()] == ["reproduce.json"]
+
+    here = _preset("fedavg", "fedacg")
+    absent = Column("cifar10/dir0.3/10x20%", here.columns[0].measures, settings=here.columns[0].settings)
+    some = plan(dataclasses.replace(here, columns=(absent, *here.columns)), rounds=1, data_dir=there)
+    watching = Watching()
+    outcomes = reproduce(some, tmp_path / "some", watching)
+    assert [outcome.failure is None for outcome in outcomes.values()] == [False, False, True, True]
+    assert sum("is missing" in message for message in watching.told) == 1
 
 
 def test_a_folder_of_other_runs_is_refused(tmp_path: Path) -> None:

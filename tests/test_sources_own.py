@@ -209,7 +209,7 @@ class TestNpz:
         assert not (tmp_path / "made").exists()
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        refused(f"npz:{tmp_path}/none.npz", None, "none.npz is missing")
+        refused(f"npz:{tmp_path}/none.npz", None, f"there is no file {tmp_path}/none.npz")
 
 
 class Split:

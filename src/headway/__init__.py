@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
+    from headway.errors import UserError
     from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
     from headway.methods.local import sgd
@@ -37,6 +38,7 @@ __all__ = [
     "Scenario",
     "Study",
     "Sweep",
+    "UserError",
     "Vector",
     "Wire",
     "average",
@@ -65,6 +67,7 @@ __all__ = [
 _SLOTS = ("broadcast", "objective", "local", "server", "wire")
 
 _HOMES = {
+    "headway.errors": ("UserError",),
     "headway.methods.broadcast": ("lookahead", "vector"),
     "headway.methods.local": ("sgd",),
     "headway.methods.method": ("Method",),

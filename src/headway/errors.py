@@ -34,6 +34,7 @@ class ServerDiverged(Diverged):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known word closest to `word`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=max(len(words), 1), cutoff=0.6)
     swapped = [other for other in close if sorted(other) == sorted(word)]  # letters in another order come first
     return f"; did you mean '{(swapped or close)[0]}'?" if close else ""

@@ -15,7 +15,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Scenario:
     partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
     clients: int = _setting(
-        "data", 60, "number of clients N; 0: every user of the data, or of the split's file", least=0
+        "data", 60, "number of clients N; 0, or none given for natural and file:PATH: all that the split has", least=0
     )
     participation: float | None = _setting(
         "data", None, "share of the clients in each round; 0.1, or what the method asks for", above=0.0, most=1.0
@@ -254,7 +254,14 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     return value
 
 
-def from_toml(text: str, origin: str) -> Scenario:
+def _counted(made: Scenario, given: Iterable[str]) -> Scenario:
+    """A split that knows its clients has all of them where no number is among the settings given."""
+    knows = made.partition.partition(":")[0] in ("natural", "file")
+    return made.changed(clients=0) if knows and "clients" not in given else made
+
+
+def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
+    """The settings of a file, and others in their place."""
     try:
         settings = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
@@ -263,9 +270,10 @@ def from_toml(text: str, origin: str) -> Scenario:
     if table is not None:
         raise UserError(f"{origin}: settings are plain keys, without tables such as [{table}]")
     try:
-        return Scenario().changed(**settings)
+        made = Scenario().changed(**settings)
     except UserError as fault:
         raise UserError(f"{origin}: {fault}") from None
+    return _counted(made.changed(**changes), settings | changes)
 
 
 def from_name(name: str, profile: str = "paper") -> Scenario:
@@ -277,8 +285,10 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
     """A scenario by name or TOML file (nothing: the embedded default), with settings changed."""
     if isinstance(source, Scenario):
         return source.changed(**settings)
+    if not isinstance(source, str | os.PathLike):
+        raise UserError(f"scenario is of type {type(source).__name__}; give a name, a path or a headway.Scenario")
     if not str(source):
-        return Scenario().changed(**settings)
+        return _counted(Scenario().changed(**settings), settings)
     path = Path(source)
     if os.path.isdir(path):
         path = path / "scenario.toml"
@@ -287,7 +297,7 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
             raise UserError(f"{path} cannot be read as UTF-8 text: {fault}") from None
-        return from_toml(text, str(path)).changed(**settings)
+        return from_toml(text, str(path), **settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")
     return from_name(str(source), settings.get("profile", "paper")).changed(**settings)

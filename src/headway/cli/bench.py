@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from headway.cli.screen import JSON, print_json
+from headway.cli.screen import JSON, aside, print_json, screen
 from headway.errors import UserError
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -54,24 +53,17 @@ def bench(
     machine = device_of(Scenario(device=device).device)
     names = measure.chosen(_names(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
-    console = Console(stderr=True)
+    console = aside()
     results = []
     for work in workloads.named(_names(workload) or small):
         chosen = precisions or [measure.default_precision(machine)]
         result = measure.measure(
-            work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim")
+            work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim", soft_wrap=True)
         )
         results.append(result)
         if out is not None:
-            console.print(f"wrote {table.write(result, out)}")
+            console.print(f"wrote {table.write(result, out)}", markup=False, soft_wrap=True)
         if not json:
-            _print(table.table(result))
+            screen().print(table.table(result))
     if json:
         print_json(results[0] if len(results) == 1 else results)
-
-
-def _print(made: object) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 140)  # a file or a pipe has no edge
-    console.print(made)

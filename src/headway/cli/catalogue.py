@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headway.engine.cost import cost
 from headway.methods.arguments import ranges
@@ -41,12 +42,13 @@ def table() -> Table:
         caption_justify="left",
     )
     for name in ("method", "equations", "down", "up", "client state", "server memory", "passes"):
-        found.add_column(name, no_wrap=name == "method", justify="left" if name in ("method", "equations") else "right")
+        justify: Literal["left", "right"] = "left" if name in ("method", "equations") else "right"
+        found.add_column(name, no_wrap=name == "method", justify=justify, overflow="fold")
     for entry in listed():
         numbers = (f"{entry[key]:.3g}" for key in ("down", "up", "client_state", "server_memory", "passes"))
-        found.add_row(entry["name"], entry["equations"], *numbers)
+        found.add_row(entry["name"], Text(entry["equations"]), *numbers)
     for name, modifier in MODIFIERS.items():
-        found.add_row(f"+{name}", _equations(modifier.build))
+        found.add_row(f"+{name}", Text(_equations(modifier.build)))
     return found
 
 

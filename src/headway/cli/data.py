@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.screen import JSON, print_json, screen
+from headway.cli.screen import JSON, aside, print_json, screen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +88,7 @@ def get(
     from headway.data.sources import named_folder
 
     folder = named_folder(data_dir)
-    console = Console(stderr=True)
+    console = aside()
     columns = (TextColumn("{task.description}"), BarColumn(28), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, Any] = {}
     with Progress(*columns, TimeRemainingColumn(compact=True), console=console, disable=not console.is_terminal) as bar:

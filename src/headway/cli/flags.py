@@ -9,10 +9,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from headway.errors import UserError
 from headway.scenario import Scenario, explained, field_type
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _NO_FLAG = ("method",)
+_NUMBERS = {int: "an integer", float: "a number"}
 
 
 def settings() -> list[dataclasses.Field[Any]]:
@@ -26,10 +28,29 @@ def _parameter(setting: dataclasses.Field[Any]) -> inspect.Parameter:
         text += f"; {setting.default} by default"
     name = "--" + setting.name.replace("_", "-")
     flag = f"{name}/--no-{name[2:]}" if kind is bool else name
-    option = typer.Option(flag, help=text, show_default=False, rich_help_panel=setting.metadata["group"].capitalize())
-    return inspect.Parameter(
-        setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    option = typer.Option(
+        flag,
+        help=text,
+        show_default=False,
+        metavar=f"<{kind.__name__}>" if kind in _NUMBERS else None,
+        rich_help_panel=setting.metadata["group"].capitalize(),
     )
+    read: Any = str if kind in _NUMBERS else kind
+    return inspect.Parameter(
+        setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[read | None, option]
+    )
+
+
+def value(name: str, given: Any) -> Any:
+    """A flag's text as the setting's number; that of another setting as it is."""
+    kind, _ = field_type(name)
+    if kind not in _NUMBERS:
+        return given
+    try:
+        return kind(given)
+    except ValueError:
+        flag = "--" + name.replace("_", "-")
+        raise UserError(f"{flag} is '{given}'; it must be {_NUMBERS[kind]}") from None
 
 
 def with_settings(command: Command) -> Command:
@@ -41,7 +62,8 @@ def with_settings(command: Command) -> Command:
 
     def wrapper(**values: Any) -> Any:
         given = {flag.name: values.pop(flag.name) for flag in flags}
-        return command(**values, settings={name: value for name, value in given.items() if value is not None})
+        chosen = {name: value(name, text) for name, text in given.items() if text is not None}
+        return command(**values, settings=chosen)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
     wrapper.__signature__ = inspect.Signature([*keyword, *flags])  # type: ignore[attr-defined]

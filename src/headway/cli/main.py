@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headway.allocator import keep_freed_memory
 from headway.cli import bench, data, reproduce, sweep
 from headway.cli.flags import with_settings
-from headway.cli.screen import JSON, TRACK, print_json, screen
+from headway.cli.screen import ENDLESS, JSON, TRACK, aside, print_json, screen
 from headway.errors import ClientError, RunsFailed, UserError
 
 app = typer.Typer(
@@ -34,11 +33,6 @@ METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:l
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
 OUT = typer.Option("--out", help="folder for the results; a new one under runs/ by default", show_default=False)
 QUIET = typer.Option("--quiet", help="no progress bar")
-
-
-def _screen(as_json: bool) -> Console:
-    """Progress and messages go to standard error where standard output is for JSON."""
-    return Console(stderr=as_json)
 
 
 def _folder(out: Path | None, label: str) -> Path:
@@ -73,7 +67,7 @@ def run(
     from headway.runs.run import simulate
 
     folder = _folder(out, name)
-    with Bar(_screen(json), quiet) as bar, _resumable(folder):
+    with Bar(aside(), quiet, choosing=chosen.executor == "auto" and not json) as bar, _resumable(folder):
         result = simulate(name, chosen, out=folder, observer=bar, track=track or ())
     _finish_run(result, json)
 
@@ -101,9 +95,10 @@ def _compare(
     from headway.cli.progress import Bar
     from headway.runs.study import compare as compared
 
-    with Bar(_screen(as_json), quiet) as bar, _resumable(folder):
+    with Bar(aside(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, _resumable(folder):
         study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
     _report(study, folder, as_json)
+    _tell_failures(study)
 
 
 @app.command()
@@ -118,19 +113,22 @@ def resume(
     from headway.runs import run as runs
     from headway.runs import study as studies
 
-    with Bar(_screen(json), quiet) as bar, _resumable(run):
+    with Bar(aside(), quiet) as bar, _resumable(run):
         if studies.is_study(run):
             if studies.is_finished(run):
                 bar.tell(f"{run} is finished; nothing is left to do")
-            study = studies.resume_study(run, bar, track or ())
+                study = studies.load_study([run])
+            else:
+                study = studies.resume_study(run, bar, track or ())
         elif (run / "scenario.toml").is_file() and runs.finished(run):
             bar.tell(f"{run} is finished; nothing is left to do")
-            _finish_run(runs.load_run(run), json)
+            _finish_run(runs.recorded(run), json)
             return
         else:
             _finish_run(runs.resume(run, observer=bar, track=track or ()), json)
             return
     _report(study, run, json)
+    _tell_failures(study)
 
 
 @app.command()
@@ -186,7 +184,7 @@ def methods(json: Annotated[bool, JSON] = False) -> None:
     """List every method with what it costs."""
     from headway.cli import catalogue
 
-    print_json(catalogue.listed()) if json else Console().print(catalogue.table())
+    print_json(catalogue.listed()) if json else screen(ENDLESS).print(catalogue.table())
 
 
 @app.command()
@@ -194,7 +192,7 @@ def show(method: Annotated[str, METHOD]) -> None:
     """One method: equations, slots, arguments with defaults and ranges, costs, source."""
     from headway.cli import catalogue
 
-    catalogue.show(method, Console())
+    catalogue.show(method, screen(ENDLESS))
 
 
 def _version(asked: bool) -> None:
@@ -258,8 +256,9 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
     picture = figures.compare_picture(study, folder / "compare.png")
     page = write_page(study, folder / "report.html")
-    (folder / "compare.md").write_text(tables.markdown(rows, scenario), encoding="utf-8")
-    (folder / "compare.tex").write_text(tables.latex(rows, scenario), encoding="utf-8")
+    in_words, in_comment = (f"\n{study.note}\n", f"% {study.note}\n") if study.note else ("", "")
+    (folder / "compare.md").write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
+    (folder / "compare.tex").write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
     if as_json:
         print_json(rows)
         return
@@ -267,6 +266,11 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     if study.note:
         typer.echo(study.note)
     typer.echo(f"page:    {page}\npicture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
+
+
+def _tell_failures(study: Any) -> None:
+    if count := len(study.failed):
+        raise RunsFailed(f"{count} run{'s' if count > 1 else ''} failed; the table is of the others")
 
 
 def _fail(message: str) -> None:

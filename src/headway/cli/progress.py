@@ -6,47 +6,80 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 if TYPE_CHECKING:
     from headway.engine.world import World
 
 
-class Bar:
-    """Watches runs on the terminal. Quiet shows no bar, but still tells what must be said."""
+class _Label(ProgressColumn):
+    """The one column that gives way where the terminal is narrow."""
 
-    def __init__(self, console: Console, quiet: bool) -> None:
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
+def _columns(width: int) -> list[ProgressColumn]:
+    """Label, bar and numbers; a narrow terminal has a short bar or none."""
+    bars = [BarColumn(bar_width=28 if width >= 110 else 10, table_column=Column(no_wrap=True))] if width >= 80 else []
+    return [
+        _Label(),
+        *bars,
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("rounds  {task.fields[speed]}  {task.fields[score]}"),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+    ]
+
+
+class Bar:
+    """Watches runs on the terminal. Quiet shows no bar, but still tells what must be said.
+
+    `choosing`: an executor is chosen before the first round, which takes a while.
+    """
+
+    def __init__(self, console: Console, quiet: bool, choosing: bool = False) -> None:
         self.console = console
         self.said: set[str] = set()
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TextColumn("rounds  {task.fields[speed]}  {task.fields[score]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            disable=quiet or not console.is_terminal,
-        )
+        shown = console.is_terminal and not quiet
+        self.progress = Progress(*_columns(console.width), console=console, disable=not shown)
+        self.waiting = console.status("choosing an executor") if choosing and shown else None
         self.quiet = quiet
         self.task: Any = None
 
     def __enter__(self) -> Bar:
-        self.progress.start()
+        if self.waiting is not None:
+            self.waiting.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.waiting is not None:
+            self.waiting.stop()
         self.progress.stop()
 
     def begins(self, world: World, done: int, executor: str) -> None:
         scenario = world.scenario
-        name = world.method.name
-        short = name if len(name) <= 24 else name[:23] + "…"
-        label = f"{short} · seed {scenario.seed} · {executor}"
-        self.task = self.progress.add_task(label, total=scenario.rounds, completed=done, speed="", score="")
+        name, where = world.method.name, f"seed {scenario.seed} · {executor}"
+        short = name if len(name) <= 20 else name[:19] + "…"
+        if self.waiting is not None:
+            self.waiting.stop()
+        self.progress.start()
+        self.task = self.progress.add_task(
+            f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
+        )
         if not self.quiet and not self.console.is_terminal:
-            self.console.print(f"{label}: {scenario.rounds} rounds", highlight=False)
+            self._print(f"{name} · {where}: {scenario.rounds} rounds")
 
     def round(self, record: dict[str, Any]) -> None:
         seconds = record["seconds_training"] + record["seconds_evaluation"]
@@ -60,4 +93,8 @@ class Bar:
     def tell(self, message: str) -> None:
         if message not in self.said:
             self.said.add(message)
-            self.console.print(f"headway: {message}", markup=False, highlight=False)
+            self._print(f"headway: {message}")
+
+    def _print(self, line: str) -> None:
+        """One line, however long: a command in it is there to be copied."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from headway.cli.screen import JSON, TRACK, print_json, screen
+from headway.cli.screen import JSON, TRACK, aside, print_json, screen
 from headway.errors import RunsFailed, UserError, nearest
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def _dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
     from headway.cli.progress import Bar
     from headway.papers import estimate
 
-    seconds: Seconds = estimate.trials(Bar(Console(stderr=True), quiet=True)) if trial else estimate.unknown
+    seconds: Seconds = estimate.trials(Bar(aside(), quiet=True)) if trial else estimate.unknown
     lines: list[dict[str, Any]] = []
     owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
     for run in plan.runs:
@@ -252,8 +251,8 @@ def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, trac
     from headway.cli.progress import Bar
     from headway.papers.reproduce import reproduce as reproduced
 
-    aside = as_json or format != "terminal"
-    with Bar(Console(stderr=aside), quiet) as bar:
+    choosing = not as_json and any(one.scenario.executor == "auto" for one in plan.runs)
+    with Bar(aside(), quiet, choosing) as bar:
         try:
             outcomes = reproduced(plan, folder, bar, track)
         except KeyboardInterrupt:
@@ -261,7 +260,7 @@ def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, trac
             raise
     drawn = _write(plan, outcomes, folder)
     _print(plan, outcomes, format, as_json)
-    if not aside:
+    if format == "terminal" and not as_json:
         _tell(f"runs and tables: {folder}", drawn)
     failed = [outcome for outcome in outcomes.values() if outcome.failure is not None]
     if failed:

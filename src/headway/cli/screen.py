@@ -16,9 +16,18 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2, ensure_ascii=False))
 
 
-def screen() -> Console:
-    """Standard output; a file or a pipe has no edge."""
+WIDE, ENDLESS = 140, 1000
+"""Columns where there is no edge: of tables that choose by them what they show, and of all else."""
+
+
+def screen(least: int = WIDE) -> Console:
+    """Standard output, for results; a file or a pipe has no edge."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 140)
+        console.width = max(console.width, least)
     return console
+
+
+def aside() -> Console:
+    """Standard error, for progress and messages: all that is no result."""
+    return Console(stderr=True, highlight=False)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headway.cli.flags import with_settings
-from headway.cli.screen import JSON, print_json, screen
+from headway.cli.screen import JSON, aside, print_json, screen
 from headway.errors import UserError
 
 
@@ -38,11 +37,13 @@ def sweep(
 ) -> None:
     """Try every combination of a grid; choose the best by samples held out of training, never by the test set."""
     from headway.cli.progress import Bar
+    from headway.scenario import scenario as made
     from headway.tuning import sweep as sweeps
 
     asked = grid or []
     folder = out or sweeps.default_folder(method, asked, scenario, budget, settings)
-    with Bar(Console(stderr=json), quiet) as bar:
+    choosing = not json and made(scenario, **settings).executor == "auto"
+    with Bar(aside(), quiet, choosing) as bar:
         try:
             found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
         except KeyboardInterrupt:

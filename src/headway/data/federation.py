@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -134,38 +134,80 @@ class Federation:
         return labels
 
 
+def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
+    try:
+        return [torch.as_tensor(value) for value in values]
+    except (TypeError, ValueError, RuntimeError) as fault:
+        cause = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
+
+
+def _stacked(values: Sequence[Any], what: str) -> Tensor:
+    tensors = _tensors(values, what)
+    for number, tensor in enumerate(tensors):
+        if tensor.shape != tensors[0].shape:
+            raise UserError(
+                f"{what}: item {number} has shape {tuple(tensor.shape)}, item 0 has {tuple(tensors[0].shape)}"
+            )
+    return torch.stack(tensors)
+
+
 def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
     """(x, y) of a pair of arrays or of a map-style torch dataset."""
     if isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], tuple):
-        x, y = torch.as_tensor(source[0]), torch.as_tensor(source[1])
+        x, y = _tensors(source, what)
     else:
         try:
             samples = [source[index] for index in range(len(source))]
-        except TypeError:
-            raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from None
+        except (TypeError, KeyError) as fault:
+            raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from fault
         if not samples:
             raise UserError(f"{what} is empty")
-        x = torch.stack([torch.as_tensor(sample[0]) for sample in samples])
-        y = torch.stack([torch.as_tensor(sample[1]) for sample in samples])
+        for number, sample in enumerate(samples):
+            if not isinstance(sample, tuple | list) or len(sample) < 2:
+                raise UserError(f"{what}: item {number} is {_in_words(sample)}; an item must be (input, target)")
+        x, y = (_stacked([sample[place] for sample in samples], what) for place in (0, 1))
+    if not x.dim() or not y.dim():
+        raise UserError(f"{what} is a pair of single numbers; it must be (x, y) with one row for each sample")
     if len(x) != len(y):
         raise UserError(f"{what} has {len(x)} samples and {len(y)} targets")
     if not len(x):
         raise UserError(f"{what} is empty")
-    return x, y if y.is_floating_point() else y.long()
+    if y.is_floating_point():
+        return x, y
+    if y.dim() != 1:
+        raise UserError(f"{what} has labels of shape {tuple(y.shape)}; give one label a sample")
+    if int(y.min()) < 0:
+        raise UserError(f"{what}: label {int(y.min())} is out of range; labels are whole numbers from 0 on")
+    return x, y.long()
+
+
+def _in_words(item: Any) -> str:
+    kind = f"a {type(item).__name__}"
+    return f"{kind} of length {len(item)}" if isinstance(item, tuple | list) else kind
 
 
 def federate(clients: Sequence[Any], test: Any) -> Federation:
     """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
+    if not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
+        raise UserError(
+            f"clients is of type {type(clients).__name__}; it must be a sequence of datasets, one for each client"
+        )
     if not len(clients):
         raise UserError("there are no clients")
     pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
     x_test, y_test = _pair(test, "the test set")
     shape = tuple(pairs[0][0].shape[1:])
-    for what, (x, _) in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
+    aims = tuple(pairs[0][1].shape[1:])
+    for what, (x, y) in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
         if tuple(x.shape[1:]) != shape:
             raise UserError(f"{what} has samples of shape {tuple(x.shape[1:])}, client 0 of shape {shape}")
+        if tuple(y.shape[1:]) != aims:
+            raise UserError(f"{what} has targets of shape {tuple(y.shape[1:])}, client 0 of shape {aims}")
     bounds = np.cumsum([0, *(len(y) for _, y in pairs)])
     y = torch.cat([y for _, y in pairs])
+    if y_test.is_floating_point() and not y.is_floating_point():
+        raise UserError("the targets of the clients are labels, those of the test set numbers; give both alike")
     classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1
     return Federation(
         train=Pool(torch.cat([x for x, _ in pairs]), y),

@@ -160,7 +160,8 @@ def _natural(users: np.ndarray | None, clients: int) -> Rows:
     _, firsts = np.unique(users[order], return_index=True)
     if clients > len(firsts):
         raise UserError(
-            f"clients is {clients}, but the data has {len(firsts)} users; use --clients {len(firsts)} or fewer"
+            f"clients is {clients}, but the data has {len(firsts)} users; use --clients {len(firsts)} or fewer "
+            "(0 takes all)"
         )
     return np.split(order, firsts[1:])[: clients or len(firsts)]
 

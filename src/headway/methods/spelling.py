@@ -33,7 +33,7 @@ def pieces(spelled: str) -> list[str]:
 def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, dict[str, Any]]:
     """The entry that one piece names, and the arguments in force."""
     known = known or {**METHODS, **MODIFIERS}
-    name, _, options = spelled.partition(":")
+    name, colon, options = spelled.partition(":")
     if not name:
         raise UserError("a method's name is missing; write fedacg, fedacg:lam=0.9 or fedprox+acg")
     if name not in known:
@@ -41,6 +41,10 @@ def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, 
             raise UserError(f"'{name}' is no method by itself; put it after one: fedavg+{spelled}")
         raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
     entry = known[name]
+    if colon and not all(option.strip() for option in options.split(",")):
+        shipped = next((f"{option}={value}" for option, value in defaults(entry).items() if value is not None), "")
+        example = f" or {name}:{shipped}" if shipped else ""
+        raise UserError(f"'{spelled}': an option is missing after its colon or comma; write {name}{example}")
     return entry, {**defaults(entry), **_options(entry, options)}
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headway import random
+from headway.errors import UserError
 
 INJECTED = ("headway_key", "headway_weight")
 
@@ -96,6 +97,12 @@ class WeightedBatchNorm(nn.Module):
 
 def twinned(module: nn.Module) -> nn.Module:
     """A copy of the module in which every dropout and BatchNorm layer is its twin."""
+    if isinstance(module, type):
+        raise UserError(
+            f"model is the class {module.__name__}; it must be a torch.nn.Module, such as {module.__name__}(…)"
+        )
+    if not isinstance(module, nn.Module):
+        raise UserError(f"model is of type {type(module).__name__}; it must be a torch.nn.Module")
     return _replaced(copy.deepcopy(module), {})
 
 

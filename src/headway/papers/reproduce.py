@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway.data.sources.files import Missing, data_folder
 from headway.engine.world import device_of
 from headway.errors import UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
@@ -77,15 +78,25 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
 
 
 def reproduce(plan: Plan, out: Path, observer: Observer, track: Sequence[str] = ()) -> Outcomes:
-    """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all."""
+    """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all.
+
+    Where a data set is not there, one run says so, and no other on it is begun.
+    """
     trackers(track)  # a name that is wrong is told once, not by every run
     begun = places(plan, out)
     for one, folder in begun.items():  # all of them first: nothing is run into a folder of other runs
         _check_same(one, folder, out)
+        if one.scenario.data_dir and not run.finished(folder):
+            data_folder(one.scenario.data_dir)
     _note(plan, out)
     executors: dict[str, str] = {}
+    absent: dict[str, str] = {}
     outcomes: Outcomes = {}
     for number, (one, folder) in enumerate(begun.items(), 1):
+        data, kept = one.scenario.data, (folder / "scenario.toml").is_file()
+        if data in absent and not kept:
+            outcomes[one] = Outcome(folder, failure=absent[data], mistaken=True)
+            continue
         done = " is done" if run.finished(folder) else ""
         observer.tell(f"run {number} of {len(begun)}: {folder.relative_to(out)}{done}")
         try:
@@ -95,7 +106,19 @@ def reproduce(plan: Plan, out: Path, observer: Observer, track: Sequence[str] = 
             observer.tell(f"{folder.relative_to(out)} failed: {message}")
             mistaken = isinstance(fault, UserError)
             outcomes[one] = Outcome(folder, records.read(folder / "rounds.jsonl"), message, mistaken)
+            if isinstance(fault, Missing) and not kept:
+                absent[data] = message
+                observer.tell(f"no other run on {data} is begun")
+    if absent and {outcome.failure for outcome in outcomes.values()} <= set(absent.values()):
+        raise _without_data(len(outcomes), absent)
     return outcomes
+
+
+def _without_data(runs: int, absent: dict[str, str]) -> UserError:
+    """One line for an item of which nothing could be run: no table, no picture."""
+    first, *others = absent
+    same = f"; the same for {', '.join(others)} (--data chooses columns)" if others else ""
+    return UserError(f"{runs} of {runs} runs failed, as their data is not there: {absent[first]}{same}")
 
 
 def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer, track: Sequence[str]) -> Outcome:

@@ -35,6 +35,15 @@ def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) 
     return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
 
 
+def _ended(row: Numbers) -> str:
+    """How a run ended that did not come to its end."""
+    return str(row.get("ended", ""))
+
+
+def _label(row: Numbers) -> str:
+    return f"{row['name']} ({_ended(row)})" if _ended(row) else str(row["name"])
+
+
 def numeric(rows: Sequence[Numbers]) -> bool:
     """Whether the targets are numbers: there are losses and no accuracies."""
     return all(row["accuracy"] is None and row["rmse"] is not None for row in rows)
@@ -44,7 +53,7 @@ def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
     """Headings, most important first, and how each cell is written."""
     if numeric(rows):
         return {
-            "method": lambda row: str(row["name"]),
+            "method": _label,
             "loss": lambda row: _spread(row, "loss", 1, 4),
             "RMSE": lambda row: _spread(row, "rmse", 1, 4),
             "R²": lambda row: _spread(row, "r2", 1, 4),
@@ -55,7 +64,7 @@ def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
     mark = "target" if target is None else f"{target * 100:.1f} %"
     digits = 1 if rows[0]["seeds"] > 1 else 0
     return {
-        "method": lambda row: str(row["name"]),
+        "method": _label,
         "accuracy %": lambda row: _spread(row, "accuracy", 100, 2),
         f"rounds to {mark}": lambda row: _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
         f"MB to {mark}": lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
@@ -73,17 +82,22 @@ def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
 
 
 def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
-    """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss."""
+    """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss.
+
+    Of equal ones all; of runs that did not come to their end none.
+    """
     found = set()
     keys = ((1, "loss", 1),) if numeric(rows) else ((1, "accuracy", -1), (2, "rounds_to_target", 1))
     for column, key, sign in keys:
-        known = [(sign * row[key], number) for number, row in enumerate(rows) if row[key] is not None]
+        known = {number: sign * row[key] for number, row in enumerate(rows) if row[key] is not None and not _ended(row)}
         if len(rows) > 1 and known:
-            found.add((min(known)[1], column))
+            least = min(known.values())
+            found |= {(number, column) for number, value in known.items() if value == least}
     return found
 
 
 def caption(rows: Sequence[Numbers], scenario: Any) -> str:
+    most = max(row["rounds"] for row in rows)
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
     measure = "loss is the mean squared error" if numeric(rows) else f"accuracy is EMA({scenario.smoothing:g})"
     if scenario.validation is not None:
@@ -91,7 +105,7 @@ def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (
         f"{scenario.data}, {scenario.partition}, {in_words(scenario)}, "
-        f"{scenario.model}, {rows[0]['rounds']} rounds, {seeds}; {measure}{spread}"
+        f"{scenario.model}, {most} round{'s' if most != 1 else ''}, {seeds}; {measure}{spread}"
     )
 
 

@@ -239,11 +239,30 @@ def simulate(
         chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
     if chosen.seeds != 1:
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
-    built = spelled(method)
+    built = checked(method)
     chosen = chosen.changed(method=built.name)
     world = build(chosen, built, model=model, clients=clients, test=test)
     folder = claim(Path(out), world.scenario) if out is not None else None
     return _drive(world, folder, observer or Unwatched(), watching)
+
+
+def in_catalogue(name: str) -> Method | None:
+    """The catalogue's method of this name; None where it is somebody's own."""
+    try:
+        return spelled(name)
+    except UserError:
+        return None
+
+
+def checked(method: str | Method) -> Method:
+    """A method, or one that is spelled. One's own needs its own name: a folder keeps only that."""
+    built = spelled(method)
+    known = built if isinstance(method, str) else in_catalogue(built.name)
+    if known is not None and known != built:
+        raise UserError(
+            f"a method of your own has the name of the catalogue's '{built.name}'; give it another: Method(…, name=…)"
+        )
+    return built
 
 
 _LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part"}
@@ -290,9 +309,12 @@ def _world(
     if method is None:
         if scenario.method is None:
             raise UserError(f"{folder / 'scenario.toml'} names no method")
-        if scenario.method == "composed":
-            raise UserError(f"{folder} was run with a composed method; give it again: headway.resume(…, method=…)")
-        method = spelled(str(scenario.method))
+        method = in_catalogue(str(scenario.method))
+        if method is None:
+            raise UserError(
+                f"{folder} was run with '{scenario.method}', which is no method of the catalogue; if it is one of your "
+                "own, give it again: headway.resume(…, method=…)"
+            )
     return build(scenario, method, model=model, clients=clients, test=test)
 
 

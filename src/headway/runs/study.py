@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from headway.errors import Diverged, UserError
 from headway.measure.summary import common_target, over_seeds, summarise
+from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import run
 from headway.runs.files import read_json
@@ -28,25 +31,35 @@ class Study:
     folder: Path | None
     note: str = ""
     """What must stand beside every number of it."""
+    failed: tuple[str, ...] = ()
+    """What is told of runs that failed; the note has it too."""
 
     @property
     def target(self) -> float | None:
         """The scenario's target, or the papers' choice: what the median method reaches in the end."""
         given = next(iter(self.runs.values()))[0].scenario.target
-        return (
-            given
-            if given is not None
-            else common_target([[one.summary for one in seeds] for seeds in self.runs.values()])
-        )
+        if given is not None:
+            return given
+        whole = [seeds for seeds in self.runs.values() if not any(map(_short, seeds))]
+        return common_target([[one.summary for one in seeds] for seeds in whole or self.runs.values()])
 
     def summary(self) -> list[dict[str, Any]]:
         """One entry for each method: means and deviations over its seeds."""
         target = self.target
         return [
             over_seeds(name, [summarise(one.records, target) for one in seeds])
+            | {"ended": next(filter(None, map(_short, seeds)), "")}
             | {"folders": [str(one.folder) for one in seeds if one.folder]}
             for name, seeds in self.runs.items()
         ]
+
+
+def _short(result: Result) -> str:
+    """How a run ended that did not come to its end; '' for one that did."""
+    folder, done = result.folder, result.records[-1]["round"]
+    if folder is None or run.finished(folder):
+        return ""
+    return f"failed at round {done + 1}" if run.failure(folder) else f"{done} of {result.scenario.rounds} rounds"
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:
@@ -72,20 +85,37 @@ def is_study(folder: Path) -> bool:
 
 
 def compare(
-    methods: Sequence[str],
+    methods: Sequence[str | Method],
     scenario: str | Path | Scenario = "",
     *,
+    model: str | nn.Module | None = None,
+    clients: int | Sequence[Any] | None = None,
+    test: Any = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
     **settings: Any,
 ) -> Study:
-    """Run each method with each seed of the scenario.
+    """Run each method with each seed of the scenario; `model`, `clients` and `test` are as of `simulate`.
+
+    A method that diverges is left out and stands in the study's note.
 
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
+    >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
     """
+    if isinstance(methods, str | Method):
+        methods = [methods]
+    if isinstance(clients, int):
+        settings, clients = {**settings, "clients": clients}, None
+    if isinstance(model, str):
+        settings, model = {**settings, "model": model}, None
+    if model is not None:
+        settings["model"] = "own"
+    if clients is not None:
+        settings |= {"data": "own", "partition": "own"}
     chosen = dataclasses.replace(scenario_of(scenario, **settings), method=None)
-    names = [spelled(name).name for name in methods]
+    asked = [run.checked(method) for method in methods]
+    names = [method.name for method in asked]
     if not names:
         raise UserError("there is no method to compare")
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -95,38 +125,60 @@ def compare(
     folder = None
     if out is not None:
         folder = run.claim(Path(out), chosen, names)
-    return _run_all(names, chosen, folder, observer, track)
+    objects = {"model": model, "clients": clients, "test": test}
+    return _run_all(asked, chosen, folder, observer, track, objects)
 
 
 def resume_study(folder: Path, observer: Observer | None = None, track: str | Sequence[str] = ()) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
-    return _run_all(_names(folder), scenario_of(folder), folder, observer, track)
+    scenario, names = scenario_of(folder), _names(folder)
+    own = [name for name in names if run.in_catalogue(name) is None]
+    own += [f"{what} of its own" for what in ("data", "model") if getattr(scenario, what) == "own"]
+    if own:
+        raise UserError(
+            f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
+            f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
+        )
+    return _run_all([spelled(name) for name in names], scenario, folder, observer, track, {})
 
 
 def _run_all(
-    names: list[str],
+    methods: Sequence[Method],
     scenario: Scenario,
     folder: Path | None,
     observer: Observer | None,
     track: str | Sequence[str],
+    objects: dict[str, Any],
 ) -> Study:
     runs: dict[str, list[Result]] = {}
+    failed: dict[str, Diverged] = {}
     executor = scenario.executor
-    for name in names:
-        runs[name] = []
+    for method in methods:
         for one in run.seeded(scenario):
-            place = _place(folder, name, one.seed) if folder else None
+            place = _place(folder, method.name, one.seed) if folder else None
             try:
                 if place and (place / "scenario.toml").is_file():
-                    result = run.resume(place, observer=observer, track=track)
+                    result = run.resume(place, method=method, observer=observer, track=track, **objects)
                 else:
                     chosen = one.changed(executor=executor)
-                    result = run.simulate(name, chosen, out=place, observer=observer, track=track)
+                    result = run.simulate(method, chosen, out=place, observer=observer, track=track, **objects)
             except Diverged as fault:
-                raise Diverged(f"{name}, seed {one.seed}: {fault}") from fault
-            runs[name].append(result)
+                failed[f"{method.name}, seed {one.seed}"] = fault
+                continue
+            runs.setdefault(method.name, []).append(result)
             executor = result.executor  # one choice for all: a table must not mix roundings
-    return Study(runs, folder)
+    if not runs:
+        which, cause = next(iter(failed.items()))
+        raise Diverged(f"{which}: {cause}") from cause
+    told = tuple(_told(which, str(cause)) for which, cause in failed.items())
+    for each in told:
+        (observer or run.Unwatched()).tell(each)
+    return Study(runs, folder, "; ".join(told), told)
+
+
+def _told(which: str, reason: str) -> str:
+    """Of a run that failed."""
+    return f"{which}, failed: {reason}"
 
 
 def _places(folder: Path) -> list[Path]:
@@ -174,9 +226,9 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
     first: Result | None = None
     for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
         result = run.recorded(place)
+        if (reason := run.failure(place)) is not None:
+            failed.append(_told(f"{result.method}, seed {result.scenario.seed}", reason))
         if not result.records:  # begun, but without a finished round
-            if (told := run.failure(place)) is not None:
-                failed.append(f"{result.method}, seed {result.scenario.seed}, failed: {told}")
             continue
         first = first or result
         _check_comparable(first, result, TUNED if tuned or notes else ())
@@ -188,7 +240,7 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
         seeds.append(result)
     if not runs:
         raise UserError("there is no run with a finished round to report")
-    return Study(runs, None, "; ".join(notes + failed))
+    return Study(runs, None, "; ".join(notes + failed), tuple(failed))
 
 
 _MAY_DIFFER = (
@@ -211,7 +263,8 @@ TUNED = ("rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size",
 def _check_comparable(one: Result, other: Result, tuned: Sequence[str]) -> None:
     """Runs in one table differ in method, seed and what is tuned with the method; execution may differ too."""
     mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
-    suggested = {name for run in (one, other) if run.method != "composed" for name in spelled(run.method).suggests}
+    known = [method for method in (run.in_catalogue(one.method), run.in_catalogue(other.method)) if method is not None]
+    suggested = {name for method in known for name in method.suggests}
     for name in sorted((mine.keys() | theirs.keys()) - {*_MAY_DIFFER, *tuned} - suggested):
         if mine.get(name) != theirs.get(name):
             advice = "; --tuned lets it differ between methods" if name in TUNED and one.method != other.method else ""

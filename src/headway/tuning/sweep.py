@@ -168,6 +168,8 @@ def sweep(
     `budget` is the number of rounds of all candidates together (successive halving); else each gets the scenario's.
     `out` keeps the runs: the same call goes on where it stopped.
     """
+    if not isinstance(method, str):
+        raise UserError("a sweep takes a method by its name, such as 'fedacg': its arguments are what is tried")
     if isinstance(clients, int):
         settings, clients = {**settings, "clients": clients}, None
     if isinstance(model, str):
@@ -224,7 +226,8 @@ class _Plan:
         if "model" in values and "model" in own:
             raise UserError("'model' is in the grid, but a model of your own is given; leave one of them out")
         if isinstance(scenario, Scenario):
-            changed = {name: value for name, value in scenario.as_dict().items() if value != getattr(Scenario(), name)}
+            plain = {**Scenario().as_dict(), "clients": scenario_of(partition=scenario.partition).clients}
+            changed = {name: value for name, value in scenario.as_dict().items() if value != plain.get(name)}
             settings = {name: value for name, value in {**changed, **settings}.items() if name != "method"}
         source = "" if isinstance(scenario, Scenario) else str(scenario)
         return cls(method.strip(), values, chosen.changed(method=None), budget, source, settings, own)

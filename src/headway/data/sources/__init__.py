@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headway.data import download
 from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist, synthetic
-from headway.data.sources.files import Damaged, Missing, data_folder, named_folder
+from headway.data.sources.files import Damaged, Missing, data_folder, named_folder, readable
 from headway.data.sources.source import Normalisation, Source
 from headway.errors import UserError, nearest
 from headway.naming import PROFILES
@@ -103,7 +103,8 @@ def present(name: str, folder: Path) -> bool:
         return any(folder.glob(pattern)) or (folder / f"{pattern}.gz").is_file()
 
     layouts = SOURCES[name].layouts
-    return not layouts or any(all(there(pattern) for pattern in layout) for layout in layouts)
+    with readable(folder):
+        return not layouts or any(all(there(pattern) for pattern in layout) for layout in layouts)
 
 
 def load(spelled: str, data_dir: str | None) -> Source:
@@ -114,10 +115,11 @@ def load(spelled: str, data_dir: str | None) -> Source:
         raise UserError(f"there is no data set '{name}'{nearest(name, SOURCES)} (known: {known})")
     if bool(SOURCES[name].argument) != bool(argument) or (colon and not argument):
         raise UserError(f"data is '{spelled}'; write {_spelled(name)}")
-    if data_dir:
-        data_folder(data_dir)  # a folder that was asked for must be there, whatever the data set needs
     try:
-        return SOURCES[name].read(argument, data_dir)
+        with readable(f"data '{spelled}'"):
+            if data_dir:
+                data_folder(data_dir)  # a folder that was asked for must be there, whatever the data set needs
+            return SOURCES[name].read(argument, data_dir)
     except Missing as fault:
         raise Missing(f"{fault}{download.hint(name)}") from None
     except Damaged as fault:

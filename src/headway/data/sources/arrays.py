@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from headway.data.federation import Pool
-from headway.data.sources.files import Damaged, read_arrays
+from headway.data.sources.files import Damaged, Missing, read_arrays
 from headway.data.sources.source import Normalisation, Source, known_users, pool, same_shape, statistics
 from headway.errors import UserError
 
@@ -40,6 +40,8 @@ def npz(argument: str, data_dir: str | None) -> Source:
     deviation. Whole targets are classes, numbers with a decimal point are learnt by regression.
     """
     path = Path(argument).expanduser()
+    if not path.is_file():
+        raise Missing(f"{path} is a folder; name an .npz file" if path.is_dir() else f"there is no file {path}")
     held = read_arrays(path)
     for name in NEEDED:
         if name not in held:

@@ -6,8 +6,10 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,6 +30,15 @@ def cause(fault: BaseException) -> str:
     return (words.splitlines() or [type(fault).__name__])[0]
 
 
+@contextmanager
+def readable(where: Path | str) -> Iterator[None]:
+    """What the system does not let us read is one line with its path and the reason."""
+    try:
+        yield
+    except OSError as fault:
+        raise UserError(f"{fault.filename or where} cannot be read: {cause(fault)}") from None
+
+
 def named_folder(given: str | None) -> Path:
     """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache; it may not be there yet."""
     named = given or os.environ.get("HEADWAY_DATA")
@@ -43,13 +54,19 @@ def data_folder(given: str | None) -> Path:
     return folder
 
 
+def _opened(path: Path) -> BinaryIO:
+    with readable(path):
+        if not path.is_file():
+            raise Missing(f"{path} is missing; put it there")
+        return path.open("rb")
+
+
 def read_bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise Missing(f"{path} is missing; put it there")
-    try:
-        return path.read_bytes()
-    except OSError as fault:
-        raise Damaged(f"{path} cannot be read: {cause(fault)}") from None
+    with _opened(path) as file:
+        try:
+            return file.read()
+        except OSError as fault:
+            raise Damaged(f"{path} cannot be read: {cause(fault)}") from None
 
 
 def read_lines(path: Path) -> list[str]:
@@ -62,8 +79,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    content = read_bytes(path)
     try:
-        found = json.loads(read_bytes(path))
+        found = json.loads(content)
     except (ValueError, RecursionError) as fault:
         raise Damaged(f"{path} is no complete JSON file: {cause(fault)}") from None
     if not isinstance(found, dict):
@@ -71,16 +89,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
+"""How a file of one array and an archive of several begin."""
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an npz file by name; the one array of an npy file under ''. Pickled objects are refused."""
-    if not path.is_file():
-        raise Missing(f"{path} is missing; put it there")
-    try:
-        with path.open("rb") as file:
+    with _opened(path) as file:
+        try:
+            if not file.read(len(_NPY)).startswith((_NPY, _ZIP)):
+                raise ValueError(f"it is no {'.npy file' if path.suffix == '.npy' else '.npz archive'}")
+            file.seek(0)
             found = np.load(file, allow_pickle=False)
             if isinstance(found, np.ndarray):
                 return {"": found}
             with found:
                 return {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as fault:
-        raise Damaged(f"{path} cannot be read as NumPy arrays: {cause(fault)}") from None
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as fault:
+            raise Damaged(f"{path} cannot be read as NumPy arrays: {cause(fault)}") from None

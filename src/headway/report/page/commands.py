@@ -6,9 +6,10 @@ import dataclasses
 import shlex
 from typing import Any
 
-from headway.runs.run import Result
+from headway.runs.run import Result, in_catalogue
 from headway.runs.study import TUNED, Study
 from headway.scenario import Scenario
+from headway.scenario import scenario as scenario_of
 
 _NOT_SAID = ("method", "seed", "seeds", "data_dir", "executor")
 """Said in another way, or of one machine only."""
@@ -16,7 +17,7 @@ _NOT_SAID = ("method", "seed", "seeds", "data_dir", "executor")
 
 def _flags(scenario: Scenario) -> list[str]:
     """The settings that are not the default, as flags."""
-    plain = Scenario()
+    plain = Scenario(clients=scenario_of(partition=scenario.partition).clients)  # some partitions say how many
     words: list[str] = []
     for setting in dataclasses.fields(Scenario):
         value, name = getattr(scenario, setting.name), setting.name.replace("_", "-")
@@ -48,7 +49,7 @@ def reason_for_none(study: Study) -> str | None:
     for name, seeds in study.runs.items():
         scenario = seeds[0].scenario
         given = [what for what in ("data", "model") if getattr(scenario, what) == "own"]
-        given += ["method"] if scenario.method == "composed" else []
+        given += ["method"] if in_catalogue(str(scenario.method)) is None else []
         if given:
             return (
                 f"{name} was run from Python with a {' and a '.join(given)} of its own; no command line makes it again"

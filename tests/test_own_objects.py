@@ -1,0 +1,221 @@
+"""Data, models and scenarios of the user's own: what is expected works, what cannot work is refused in one line."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import headway
+from headway.data.sources import load, present
+from headway.engine.world import build
+from headway.errors import UserError
+from headway.methods.spelling import method
+from headway.scenario import Scenario, scenario
+from sourcing import refused
+
+USERS = 6
+PAIR = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]))
+
+
+def one_line(ask: Callable[[], Any], *words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+# ── a split that knows its clients ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with an npz file of 120 samples and 6 users, and a split into 3 clients."""
+    draw = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    x = draw.normal(size=(120, 5)) + y[:, None]
+    users = np.arange(120) % USERS
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, users_train=users, x_test=x[::4], y_test=y[::4])
+    (tmp_path / "rows.json").write_text(json.dumps([[0, 1], [2], [3, 4, 5]]))
+    return tmp_path
+
+
+def population(chosen: Scenario) -> int:
+    return build(chosen, method("fedacg")).population
+
+
+class TestAllClientsOfASplit:
+    def test_without_a_number_all_users_take_part(self, own: Path) -> None:
+        chosen: dict[str, Any] = {"data": f"npz:{own}/own.npz", "partition": "natural", "model": "linear"}
+        run = headway.simulate("fedacg", rounds=1, device="cpu", **chosen)
+        assert run.scenario.clients == USERS
+        assert population(scenario(**chosen, device="cpu", clients=2)) == 2, "the first two"
+
+    def test_without_a_number_all_lists_of_a_file_take_part(self, own: Path) -> None:
+        chosen = scenario(data=f"npz:{own}/own.npz", partition=f"file:{own}/rows.json", model="linear", device="cpu")
+        assert population(chosen) == 3
+
+    @pytest.mark.parametrize(
+        ("written", "given", "clients"),
+        [
+            ("", {"partition": "natural"}, 0),
+            ('partition = "natural"', {}, 0),
+            ('partition = "natural"', {"partition": "iid"}, 60),
+            ('partition = "natural"\nclients = 60', {}, 60),
+            ('partition = "natural"', {"clients": 60}, 60),
+            ("clients = 60", {"partition": "natural"}, 60),
+            ("", {}, 60),
+        ],
+    )
+    def test_a_number_that_is_given_stays(
+        self, tmp_path: Path, written: str, given: dict[str, Any], clients: int
+    ) -> None:
+        (tmp_path / "mine.toml").write_text(written)
+        assert scenario(tmp_path / "mine.toml", **given).clients == clients
+
+    def test_other_splits_and_names_keep_their_number(self) -> None:
+        assert scenario(partition="iid").clients == 60
+        assert scenario("synthetic:1,1/natural/20x5").clients == 20
+        assert scenario("fashion/dir0.3/50x10%", partition="natural").clients == 50
+
+    def test_too_many_are_told_how_to_ask_for_all(self, own: Path) -> None:
+        chosen = scenario(data=f"npz:{own}/own.npz", partition="natural", clients=60, model="linear", device="cpu")
+        one_line(lambda: build(chosen, method("fedacg")), "the data has 6 users", "--clients 6 or fewer (0 takes all)")
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Refuses, as the system does to who is not root, to look into a folder or to open a file."""
+
+    def forbidding(locked: Path) -> None:
+        for name in ("stat", "open"):
+            whole = getattr(Path, name)
+
+            def guarded(path: Path, *rest: Any, whole: Any = whole, name: str = name, **more: Any) -> Any:
+                if locked in path.parents or (name == "open" and path == locked):
+                    raise PermissionError(errno.EACCES, "Permission denied", str(path))
+                return whole(path, *rest, **more)
+
+            monkeypatch.setattr(Path, name, guarded)
+
+    return forbidding
+
+
+class TestFilesThatCannotBeRead:
+    def test_a_data_folder(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
+        (tmp_path / "sets").mkdir()
+        forbid(tmp_path / "sets")
+        words = str(tmp_path / "sets"), "cannot be read: Permission denied"
+        one_line(lambda: present("mnist", tmp_path / "sets"), *words)
+        for name in ("mnist", "cifar10", "femnist", "shakespeare", "celeba", "tiny-imagenet"):
+            refused(name, tmp_path / "sets", *words)
+
+    def test_a_data_folder_in_a_folder(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
+        forbid(tmp_path)
+        refused("fashion", tmp_path / "sets", f"{tmp_path}/sets cannot be read: Permission denied")
+
+    @pytest.mark.parametrize("folder", [False, True], ids=["the file", "its folder"])
+    def test_an_npz_file(self, own: Path, folder: bool, forbid: Callable[[Path], None]) -> None:
+        forbid(own if folder else own / "own.npz")
+        refused(f"npz:{own}/own.npz", None, f"{own}/own.npz cannot be read: Permission denied")
+
+    def test_nobody_is_told_to_delete_it(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
+        (tmp_path / "MNIST/raw").mkdir(parents=True)
+        (tmp_path / "MNIST/raw/train-images-idx3-ubyte").write_bytes(b"\0")
+        forbid(tmp_path / "MNIST/raw/train-images-idx3-ubyte")
+        with pytest.raises(UserError, match=r"train-images-idx3-ubyte cannot be read: Permission denied$"):
+            load("mnist", str(tmp_path))
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"^there is no file \S*nope\.npz$"):
+            load(f"npz:{tmp_path}/nope.npz", None)
+
+    def test_a_folder_in_place_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "own.npz").mkdir()
+        refused(f"npz:{tmp_path}/own.npz", None, "own.npz is a folder")
+
+    @pytest.mark.parametrize("content", [b"x,y\n1,2\n", b""], ids=["text", "nothing"])
+    def test_a_file_that_is_no_archive(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "own.npz").write_bytes(content)
+        with pytest.raises(UserError, match=r"own\.npz cannot be read as NumPy arrays: it is no \.npz archive$"):
+            load(f"npz:{tmp_path}/own.npz", None)
+
+
+# ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Items:
+    """A dataset of the items that are given."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "label below zero": ({"clients": [PAIR, (PAIR[0], PAIR[1] - 1)]}, "client 1: label -1 is out of range"),
+    "test label below zero": ({"test": (PAIR[0], PAIR[1] - 1)}, "the test set: label -1 is out of range"),
+    "labels in a column": ({"clients": [(PAIR[0], PAIR[1][:, None])]}, "labels of shape (4, 1); give one label"),
+    "labels, test numbers": ({"test": (PAIR[0], PAIR[1].float())}, "the test set numbers"),
+    "targets of two shapes": (
+        {"clients": [(PAIR[0], torch.zeros(4)), (PAIR[0], torch.zeros(4, 1))]},
+        "client 1 has targets of shape (1,), client 0 of shape ()",
+    ),
+    "dict items": (
+        {"clients": [Items({"x": 1, "y": 0})]},
+        "client 0: item 0 is a dict; an item must be (input, target)",
+    ),
+    "items without target": ({"clients": [TensorDataset(PAIR[0])]}, "item 0 is a tuple of length 1; an item must be"),
+    "items that are tensors": ({"test": PAIR[0]}, "the test set: item 0 is a Tensor; an item must be (input, target)"),
+    "items of two shapes": (
+        {"clients": [Items(([1.0], 0), ([1.0, 2.0], 0))]},
+        "item 1 has shape (2,), item 0 has (1,)",
+    ),
+    "words for labels": ({"clients": [(PAIR[0], list("abcd"))]}, "client 0 holds what is no tensor of numbers"),
+    "a pair of numbers": ({"clients": [(1, 2)]}, "client 0 is a pair of single numbers"),
+    "a dict for a client": ({"clients": [{"x": PAIR[0], "y": PAIR[1]}]}, "client 0 is neither a pair (x, y)"),
+    "a dict of clients": ({"clients": {"a": PAIR}}, "clients is of type dict; it must be a sequence of datasets"),
+    "clients one by one": ({"clients": iter([PAIR])}, "it must be a sequence of datasets, one for each client"),
+    "a number of own clients": ({"clients": 7}, "clients (one dataset each)"),
+    "a function for a model": ({"model": lambda: nn.Linear(2, 3)}, "model is of type function; it must be a torch.nn"),
+    "a class for a model": ({"model": nn.Linear}, "model is the class Linear; it must be a torch.nn.Module"),
+    "a number for a scenario": ({"scenario": 3}, "scenario is of type int; give a name"),
+    "a dict for a scenario": ({"scenario": {"rounds": 3}}, "scenario is of type dict; give a name"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_objects_are_refused(case: str) -> None:
+    changes, words = WRONG[case]
+    right: dict[str, Any] = {"model": nn.Linear(2, 3), "clients": [PAIR, PAIR], "test": PAIR}
+    one_line(lambda: headway.simulate("fedacg", **right | changes, rounds=1, device="cpu"), words)
+
+
+def test_a_number_is_no_sequence_of_clients() -> None:
+    one_line(
+        lambda: build(Scenario(), method("fedacg"), clients=7, test=PAIR),  # type: ignore[arg-type]
+        "clients is of type int; it must be a sequence of datasets",
+    )
+
+
+def test_items_may_hold_more_than_input_and_target() -> None:
+    dataset = TensorDataset(*PAIR, torch.arange(4))
+    run = headway.simulate("fedacg", model=nn.Linear(2, 3), clients=[dataset], test=dataset, rounds=1, device="cpu")
+    assert run.scenario.clients == 1
