@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "scenario is no text": ("run fedavg --scenario bytes.toml", ("bytes.toml", "UTF-8")),
     "scenario of endless name": (f"run fedavg --scenario {'long' * 100}", ("no scenario file",)),
     # folders of runs
-    "folder already used": (f"run fedavg {LITTLE} --out finished", ("finished", "already used", "headway resume")),
+    "folder already used": (f"run fedavg {LITTLE} --out finished", ("finished", "already used", "headway report")),
     "folder with other files": (f"run fedavg {LITTLE} --out mine", ("mine", "already used", "other files")),
     "resume of no run": ("resume mine", ("mine", "no run folder")),
     "resume of nothing": ("resume nowhere", ("nowhere", "no run folder")),

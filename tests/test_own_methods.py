@@ -10,7 +10,7 @@ from torch import nn
 
 import headway as hw
 from conftest import unequal_clients
-from headway.errors import Diverged, UserError
+from headway.errors import ClientError, Diverged, UserError
 from headway.report import tables
 from headway.report.page.commands import _flags, reason_for_none
 from headway.runs.study import load_study, resume_study
@@ -66,6 +66,20 @@ def test_own_models_and_data_are_compared(tmp_path: Path) -> None:
 def test_a_number_of_clients_is_said_where_the_partition_has_another() -> None:
     for partition, said in (("natural", True), ("iid", False)):
         assert ("--clients" in _flags(hw.Scenario(partition=partition, clients=60))) is said
+
+
+def test_a_value_without_a_gradient_is_refused() -> None:
+    """It would be FedAvg without a word."""
+    with pytest.raises(ClientError, match="returned a float; a value is a tensor"):
+        hw.simulate(hw.Method(objective=lambda w, output, step: w.dot(w).item(), name="mine"), **QUICK)
+
+
+def test_a_folder_that_is_taken_says_by_what(tmp_path: Path) -> None:
+    hw.simulate("fedavg", out=tmp_path / "run", **QUICK)
+    (tmp_path / "file").write_text("")
+    for name, what in (("run", "headway report .* shows it"), ("file", "it is a file")):
+        with pytest.raises(UserError, match=f"already used \\({what}\\)"):
+            hw.simulate("fedavg", out=tmp_path / name, **QUICK)
 
 
 def test_a_sweep_wants_a_name() -> None:

@@ -211,6 +211,9 @@ class Method:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
         parts = [(name, part) for name, part in self.parts("objective") if not _sloped(part)]
         values = [part.value(w, output, memory.get(name, {}), step) for name, part in parts]
+        for (name, _), value in zip(parts, values, strict=True):
+            if not isinstance(value, Tensor):
+                raise UserError(f"{name} returned a {type(value).__name__}; a value is a tensor, or it has no gradient")
         total: Tensor = sum(values[1:], start=values[0])
         return total
 

@@ -275,8 +275,10 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
     scenario.toml is written last: with it the folder is in use.
     """
     if folder.exists() and (not folder.is_dir() or {file.name for file in folder.iterdir()} - _LEFT_OVER):
-        used = (folder / "scenario.toml").is_file()
-        advice = f"headway resume {folder} goes on with it" if used else "it holds other files"
+        advice = "it holds other files" if folder.is_dir() else "it is a file"
+        if (folder / "scenario.toml").is_file():
+            done = finished(folder)
+            advice = f"headway report {folder} shows it" if done else f"headway resume {folder} goes on with it"
         raise UserError(f"{folder} is already used ({advice}); give another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
