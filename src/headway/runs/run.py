@@ -230,10 +230,7 @@ def simulate(
     "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
     watching = trackers(track, kept=out is not None)
-    if isinstance(clients, int):
-        settings, clients = {**settings, "clients": clients}, None
-    if isinstance(model, str):
-        settings, model = {**settings, "model": model}, None
+    settings, objects = sorted_out(settings, model, clients, test)
     chosen = scenario_of(scenario, **settings)
     if chosen.data_dir is not None:
         chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
@@ -241,9 +238,19 @@ def simulate(
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = checked(method)
     chosen = chosen.changed(method=built.name)
-    world = build(chosen, built, model=model, clients=clients, test=test)
+    world = build(chosen, built, **objects)
     folder = claim(Path(out), world.scenario) if out is not None else None
     return _drive(world, folder, observer or Unwatched(), watching)
+
+
+def sorted_out(
+    settings: dict[str, Any], model: str | nn.Module | None, clients: int | Sequence[Any] | None, test: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(settings, objects): a model that is named and clients that are counted are settings."""
+    given = {"model": model, "clients": clients, "test": test}
+    named = {name for name, kind in (("model", str), ("clients", int)) if isinstance(given[name], kind)}
+    objects = {name: value for name, value in given.items() if value is not None and name not in named}
+    return {**settings, **{name: given[name] for name in named}}, objects
 
 
 def in_catalogue(name: str) -> Method | None:

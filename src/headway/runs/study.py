@@ -105,13 +105,10 @@ def compare(
     """
     if isinstance(methods, str | Method):
         methods = [methods]
-    if isinstance(clients, int):
-        settings, clients = {**settings, "clients": clients}, None
-    if isinstance(model, str):
-        settings, model = {**settings, "model": model}, None
-    if model is not None:
+    settings, objects = run.sorted_out(settings, model, clients, test)
+    if "model" in objects:
         settings["model"] = "own"
-    if clients is not None:
+    if "clients" in objects:
         settings |= {"data": "own", "partition": "own"}
     chosen = dataclasses.replace(scenario_of(scenario, **settings), method=None)
     asked = [run.checked(method) for method in methods]
@@ -125,7 +122,6 @@ def compare(
     folder = None
     if out is not None:
         folder = run.claim(Path(out), chosen, names)
-    objects = {"model": model, "clients": clients, "test": test}
     return _run_all(asked, chosen, folder, observer, track, objects)
 
 

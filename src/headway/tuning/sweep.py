@@ -170,13 +170,7 @@ def sweep(
     """
     if not isinstance(method, str):
         raise UserError("a sweep takes a method by its name, such as 'fedacg': its arguments are what is tried")
-    if isinstance(clients, int):
-        settings, clients = {**settings, "clients": clients}, None
-    if isinstance(model, str):
-        settings, model = {**settings, "model": model}, None
-    own = {
-        name: value for name, value in {"model": model, "clients": clients, "test": test}.items() if value is not None
-    }
+    settings, own = run.sorted_out(settings, model, clients, test)
     plan = _Plan.made(method, grid, scenario, budget, settings, sorted(own))
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
