@@ -100,6 +100,13 @@ def test_a_method_that_diverges_is_noted_and_the_others_run(tmp_path: Path) -> N
     assert again.failed == study.failed
 
 
+def test_a_comparison_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no file"):
+        hw.compare(["fedavg"], out=tmp_path / "study", **{**QUICK, "data": f"npz:{tmp_path / 'none.npz'}"})
+    assert not (tmp_path / "study").exists()
+    hw.compare(["fedavg"], out=tmp_path / "study", **QUICK)
+
+
 def test_where_every_method_diverges_the_first_is_told() -> None:
     with pytest.raises(Diverged, match="seed 0: round"):
         hw.compare(["fedavgm:server_rate=1e30"], **QUICK)

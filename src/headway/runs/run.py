@@ -299,6 +299,15 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
     return folder
 
 
+def unclaim(folder: Path) -> None:
+    """Give back a folder in which no run has begun: a mistake leaves nothing that is in the way of its correction."""
+    claimed = {"scenario.toml", "study.json"}
+    if {file.name for file in folder.iterdir()} <= claimed:
+        for name in claimed:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
 def _opened(folder: Path) -> Scenario:
     if not (folder / "scenario.toml").is_file():
         raise UserError(f"{folder} is no run folder: it has no scenario.toml")

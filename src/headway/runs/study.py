@@ -122,7 +122,12 @@ def compare(
     folder = None
     if out is not None:
         folder = run.claim(Path(out), chosen, names)
-    return _run_all(asked, chosen, folder, observer, track, objects)
+    try:
+        return _run_all(asked, chosen, folder, observer, track, objects)
+    except UserError:
+        if folder is not None:
+            run.unclaim(folder)
+        raise
 
 
 def resume_study(folder: Path, observer: Observer | None = None, track: str | Sequence[str] = ()) -> Study:
