@@ -177,7 +177,7 @@ def main() -> None:
             rounded(name, executors, device, precision)
             continue
         failed += [] if good else [name]
-    print(f"{len(names)} methods" + (f"; not as they should be: {', '.join(failed)}" if failed else ""))
+    print(f"methods: {len(names)}" + (f"; not as they should be: {', '.join(failed)}" if failed else ""))
     sys.exit(bool(failed))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,11 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     worlds = [
         build(plain.scenario, method(name), model=plain.network.original, federation=plain.federation) for name in names
     ]
-    engines = [HeadwayEngine(world, arguments.executor) for world in worlds]
+    engines = []
+    for name, world in zip(names, worlds, strict=True):
+        print(f"{name}: getting ready", file=sys.stderr, flush=True)
+        engines.append(HeadwayEngine(world, arguments.executor))
+    print(f"{arguments.rounds} rounds of each, in turns", file=sys.stderr, flush=True)
     seconds: list[list[float]] = [[] for _ in engines]
     for turn in range(WARM_UP + arguments.rounds):
         for engine, taken in list(zip(engines, seconds, strict=True))[:: 1 if turn % 2 else -1]:
@@ -46,6 +51,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             if turn >= WARM_UP:
                 taken.append(time.perf_counter() - start)
     medians = [statistics.median(taken) for taken in seconds]
+    print("counting passes", file=sys.stderr, flush=True)
     counts = [passes(method(name), workload.module(), workload.shape, workload.epochs) for name in names]
     for engine in engines:
         engine.close()

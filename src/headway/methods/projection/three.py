@@ -5,11 +5,12 @@ Numbers of 32 bits need their products only, which takes two passes over them (d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from headway.eager import traced, transformed
 from headway.methods.projection.rows import FLOOR, RANK, by_tensor, joined, units
 from headway.vectors import Vector
 
@@ -48,7 +49,7 @@ def _short(p: Vector) -> bool:
     return all(leaf.dtype != torch.float64 for leaf in p.leaves.values())
 
 
-class _Stacked:
+class _Table:
     """The same tensor of p and its rows as one table in float64: what a CPU reads and multiplies fastest."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
@@ -61,7 +62,32 @@ class _Stacked:
 
     def mixed(self, weights: Tensor) -> Tensor:
         """p's tensor plus the rows' times their weights."""
-        return (self.table[0] + weights @ self.table[1:]).reshape(self.like.shape).to(self.like.dtype)
+        return _mixed(self.table, weights).reshape(self.like.shape).to(self.like.dtype)
+
+
+class _Pieces:
+    """The same table a piece at a time, made twice: that of a stack of clients would not stay in a CPU's cache."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.like = leaves[0]
+        self.flat = [leaf.reshape(-1) for leaf in leaves]
+
+    def _tables(self, size: int) -> Iterator[Tensor]:
+        """Shape (4, size), the last one narrower."""
+        for pieces in zip(*(torch.split(flat, size) for flat in self.flat), strict=True):
+            yield torch.stack(pieces).double()
+
+    def products(self) -> Tensor:
+        return torch.stack([table @ table.T for table in self._tables(PIECE)]).sum(0)
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        size = self.like.numel() if traced() else PIECE  # a compiler needs no pieces here
+        moved = [_mixed(table, weights).to(self.like.dtype) for table in self._tables(size)]
+        return torch.cat(moved).reshape(self.like.shape)
+
+
+def _mixed(table: Tensor, weights: Tensor) -> Tensor:
+    return table[0] + weights @ table[1:]
 
 
 class _Apart:
@@ -81,11 +107,11 @@ class _Apart:
         return moved.to(self.leaves[0].dtype)
 
 
-def _groups(p: Vector, rows: Three) -> Sequence[_Stacked | _Apart]:
+def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Apart]:
     leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
-    if leaves[0][0].device.type == "cpu":
-        return [_Stacked(group) for group in leaves]
-    return [_Apart(group) for group in leaves]
+    if leaves[0][0].device.type != "cpu":
+        return [_Apart(group) for group in leaves]
+    return [_Pieces(group) if transformed() or traced() else _Table(group) for group in leaves]
 
 
 _DIRECTION = 1e-7
