@@ -9,14 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
-from headway.bench import measure, peers, table
+from headway.bench import measure, peer_flower, peers, table
 from headway.bench.loop import LocalSGD, Orders, PlainLoop, Variant
 from headway.bench.workloads import WORKLOADS, named
 from headway.cli.main import app
@@ -254,6 +257,26 @@ def test_a_peer_that_fails_says_its_last_line() -> None:
 def test_an_order_survives_the_way() -> None:
     order = peers.Order("flower", "cnn", "cuda:1", Variant("tf32", True))
     assert peers.Order.read(order.written()) == order
+
+
+def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
+    """The batches that a `DataLoader` with this seed would make, through the plain loop's step."""
+    workload, client = WORKLOADS["mlp"], 3
+    start = workload.module().state_dict()
+    message = SimpleNamespace(content={"arrays": SimpleNamespace(to_torch_state_dict=lambda: start)})
+    torch.manual_seed(5)
+    found, samples = peer_flower._tutorial_training(message, client, peers.Order("", "mlp", "cpu", Variant()))
+    federation = workload.federation()
+    rows = torch.as_tensor(np.asarray(federation.clients[client]))
+    assert samples == len(rows)
+    torch.manual_seed(5)
+    batches = list(DataLoader(rows, batch_size=workload.batch, shuffle=True))  # type: ignore[arg-type]
+    assert len(batches) == workload.steps
+    scenario = workload.scenario("cpu", "fp32")
+    local = LocalSGD(workload.module(), federation, scenario, torch.device("cpu"), Variant())
+    local.train(batches)
+    one, two, before = map(parameters_to_vector, (found.parameters(), local.parameters, start.values()))
+    assert (one - two).norm() < 1e-4 * (one - before).norm()
 
 
 @pytest.mark.parametrize("name", peers.PEERS)

@@ -1,7 +1,10 @@
-"""Flower: run_simulation with its FedAvg strategy, as many actors as there are cores, no evaluation on clients.
+"""Flower: run_simulation with its FedAvg strategy, no evaluation on clients, in two ways.
 
-An actor keeps data and model from message to message, so that a round costs it only what Flower itself does. Whether
-Flower asks for the replies often enough is its own setting (every 0.1 s), which `run_simulation` does not offer.
+`flower` is Flower at its best: an actor for each core, which keeps data and model from message to message, so that a
+round costs it only what Flower itself does. `flower-tutorial` is an app as Flower's PyTorch tutorial teaches it: for
+each message a new model, a new optimiser and a `DataLoader` that shuffles samples one by one, and Flower's own choice
+of two cores for each actor. Whether Flower asks for the replies often enough is its own setting (every 0.1 s), which
+`run_simulation` does not offer.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
 
-from headway.bench.loop import LocalSGD, Variant
+from headway.bench.loop import LocalSGD, Variant, normaliser
 from headway.bench.workloads import ENDLESS, WORKLOADS
 from headway.data.federation import Federation
 from headway.engine.pool import cores
@@ -31,9 +37,8 @@ def _kept(name: str, device: str, variant: Variant) -> tuple[Federation, LocalSG
     return federation, LocalSGD(workload.module(), federation, scenario, torch.device(device), variant)
 
 
-def _trained(message: Any, client: int, order: Order) -> Any:
-    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-
+def _kept_training(message: Any, client: int, order: Order) -> tuple[nn.Module, int]:
+    """The client's model after its steps, and its number of samples."""
     federation, local = _kept(order.workload, order.device, order.variant)
     workload = WORKLOADS[order.workload]
     local.module.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -42,11 +47,67 @@ def _trained(message: Any, client: int, order: Order) -> Any:
     orders = [rows[order_of(len(rows))] for _ in range(workload.epochs)]
     with order.variant.arithmetic(), torch.enable_grad():
         local.train(torch.split(torch.cat(orders).to(order.device), workload.batch))
-    content = {
-        "arrays": ArrayRecord(local.module.state_dict()),
-        "metrics": MetricRecord({"num-examples": len(rows)}),
-    }
+    return local.module, len(rows)
+
+
+class _Samples(Dataset[tuple[Tensor, Tensor]]):
+    """A client's samples one by one, normalised as they are read."""
+
+    def __init__(self, federation: Federation, client: int) -> None:
+        self.pool, self.rows = federation.train, federation.clients[client]
+        self.inputs = normaliser(federation, Variant(), torch.float32, torch.device("cpu"))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        row = int(self.rows[number])
+        return self.inputs(self.pool.x[row]), self.pool.y[row]
+
+
+@cache
+def _federation(name: str) -> Federation:
+    return WORKLOADS[name].federation()
+
+
+def _tutorial_training(message: Any, client: int, order: Order) -> tuple[nn.Module, int]:
+    workload = WORKLOADS[order.workload]
+    scenario = workload.scenario(order.device, order.variant.precision)
+    model = workload.module()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.to(order.device).train()
+    samples = _Samples(_federation(order.workload), client)
+    loader = DataLoader(samples, batch_size=workload.batch, shuffle=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=scenario.rate, weight_decay=scenario.weight_decay)
+    with order.variant.arithmetic(), torch.enable_grad():
+        for _ in range(workload.epochs):
+            for x, y in loader:
+                optimiser.zero_grad()
+                loss = F.cross_entropy(model(x.to(order.device)), y.to(order.device))
+                torch.autograd.backward(loss)
+                nn.utils.clip_grad_norm_(model.parameters(), scenario.clip)
+                optimiser.step()
+    return model, len(samples)
+
+
+CORES = {"flower": 1, "flower-tutorial": 2}
+"""Of each actor; two are Flower's choice where nothing is said."""
+_TRAINING = {"flower": _kept_training, "flower-tutorial": _tutorial_training}
+
+
+def _reply(message: Any, client: int, order: Order) -> Any:
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+    model, samples = _TRAINING[order.peer](message, client, order)
+    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": samples})}
     return Message(content=RecordDict(content), reply_to=message)
+
+
+def _resources(order: Order) -> dict[str, float]:
+    """Of one actor."""
+    each = CORES[order.peer]
+    actors = max(min(WORKLOADS[order.workload].cohort, cores() // each), 1)
+    return {"num_cpus": each, "num_gpus": 1 / actors if order.device.startswith("cuda") else 0.0}
 
 
 def play(order: Order, gate: Gate) -> None:
@@ -58,10 +119,9 @@ def play(order: Order, gate: Gate) -> None:
 
     workload = WORKLOADS[order.workload]
     client_app, server_app = ClientApp(), ServerApp()
-    actors = min(workload.cohort, cores())
 
     def train(message: Any, context: Any) -> Any:
-        return _trained(message, int(context.node_config["partition-id"]), order)
+        return _reply(message, int(context.node_config["partition-id"]), order)
 
     def serve(grid: Any, context: Any) -> None:
         strategy = FedAvg(
@@ -79,13 +139,16 @@ def play(order: Order, gate: Gate) -> None:
 
     client_app.train()(train)
     server_app.main()(serve)
-    graphics = 1.0 if order.device.startswith("cuda") else 0.0
     run_simulation(
         server_app=server_app,
         client_app=client_app,
         num_supernodes=workload.clients,
         backend_config={
-            "init_args": {"num_cpus": cores(), "include_dashboard": False, "log_to_driver": False},
-            "client_resources": {"num_cpus": 1, "num_gpus": graphics / actors},
+            "init_args": {
+                "num_cpus": max(cores(), CORES[order.peer]),
+                "include_dashboard": False,
+                "log_to_driver": False,
+            },
+            "client_resources": _resources(order),
         },
     )

@@ -44,6 +44,7 @@ class Peer:
 PEERS = {
     "pfl": Peer("pfl-research", ("pfl",)),
     "flower": Peer("Flower's simulation", ("flwr", "ray")),
+    "flower-tutorial": Peer("Flower's simulation", ("flwr", "ray")),
 }
 
 
