@@ -26,7 +26,7 @@ from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
 from headway.scenario import Scenario
-from headway.vectors import leaves_of
+from headway.vectors import Vector, leaves_of
 
 SIZES = (3, 17, 8, 24, 5, 11)
 
@@ -77,6 +77,12 @@ def distance(left: Any, right: Any) -> float:
     """The largest difference between two trees of tensors."""
     pairs = zip(leaves_of(left), leaves_of(right), strict=True)
     return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
+
+
+def two_leaves(values: np.ndarray) -> Vector:
+    """An array of one or more rows as a vector of two leaves."""
+    tensor = torch.from_numpy(np.array(values))
+    return Vector({"a": tensor[..., :1], "b": tensor[..., 1:]})
 
 
 EXECUTORS = {

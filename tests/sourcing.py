@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +13,24 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
+from headway.cli import main
 from headway.data.sources import Source, load
+from headway.data.statistics import Mixes
 from headway.errors import UserError
 
 DRAW = np.random.default_rng(0)
+MIXES = [field.name for field in dataclasses.fields(Mixes)]
+"""What is said of the class mixes of a split."""
+
+
+def described(*arguments: str) -> dict[str, Any]:
+    """What `headway data describe … --json` says; there is nothing else on standard output."""
+    answer = CliRunner().invoke(main.app, ["data", "describe", *arguments, "--json"], catch_exceptions=False)
+    assert answer.exit_code == 0
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
 
 
 def refused(name: str, folder: Path | None, *words: str) -> None:

@@ -1,37 +1,22 @@
-"""Who takes part in a round: every kind counted, stragglers and over-selection, resumed in the middle."""
+"""Who takes part in a round: every kind counted, stragglers and over-selection."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import headway
-from conftest import SIZES, SMALL, played, unequal_clients, world
-from headway.data.batches import planned
-from headway.data.participation import Authors, Bernoulli, Dynamic, cohort, in_words, sampling
+from conftest import world
+from headway.data.participation import Authors, Bernoulli, Dynamic, cohort, sampling
 from headway.data.turnout import Turnout, turnout
-from headway.engine import round as rounds
-from headway.engine.choice import choose
-from headway.engine.serial import Serial
-from headway.engine.simulation import simulate
-from headway.engine.states import ClientStates
 from headway.errors import UserError
-from headway.methods.catalogue import METHODS
-from headway.runs.checkpoint import Checkpoint
 from headway.scenario import Scenario
-from headway.vectors import leaves_of
-from killing import Case, Moment, control, killed, lived
-from test_resume import assert_same_end, numbers
 
 ROUNDS = 3000
 
@@ -45,12 +30,6 @@ def drawn(spelled: str, clients: int, share: float, rounds: int = ROUNDS, seed: 
 def near(count: float, trials: int, p: float) -> bool:
     """Within 4.5 deviations of what a binomial has."""
     return abs(count - trials * p) < 4.5 * math.sqrt(trials * p * (1 - p))
-
-
-def distance(left: Any, right: Any) -> float:
-    """The largest difference between two trees of tensors."""
-    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
-    return max((float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel()), default=0.0)
 
 
 # Every kind.
@@ -285,275 +264,3 @@ def test_nobody_drops_out_by_default() -> None:
 def test_second_draws_come_in_a_second_wave() -> None:
     assert Turnout((3, 5, 3, 1, 3, 5)).waves == [[0, 1, 3], [2, 5], [4]]
     assert Turnout(()).waves == []
-
-
-# In a run.
-
-STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "epochs": 1, "rounds": 3}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_stragglers_and_executors_agree(name: str) -> None:
-    """Within 1e-10 in float64, client states included."""
-    chosen = world(name, "batch_norm_dropout", **STRAGGLING)
-    (mine, one), (theirs, two) = ((ClientStates(), kind) for kind in ("serial", "batched"))
-    (reference, end), (records, other) = played(chosen, one, mine), played(chosen, two, theirs)
-    assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
-    assert mine.states.keys() == theirs.states.keys()
-    assert all(distance(mine.states[client], theirs.states[client]) < 1e-10 for client in mine.states)
-    for left, right in zip(reference, records, strict=True):
-        assert [left[key] for key in ("clients", "lost", "partial", "bytes_up", "steps")] == [
-            right[key] for key in ("clients", "lost", "partial", "bytes_up", "steps")
-        ]
-    if name not in ("csgd", "cnag"):
-        assert sum(record["partial"] for record in reference) > 1
-
-
-@pytest.mark.parametrize("executor", ["batched", "pool"])
-@pytest.mark.parametrize("name", ["scaffold", "gradma-s"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"sampling": "replacement", "participation": 1.0, "rounds": 2},
-        {"dropout": 0.4, "over_selection": 0.6, "rounds": 5},
-        {**STRAGGLING, "sampling": "bernoulli"},
-    ],
-    ids=["replacement", "over-selection", "bernoulli"],
-)
-def test_executors_agree_on_every_way_to_take_part(given: dict[str, Any], name: str, executor: str) -> None:
-    chosen = world(name, "group_norm", **given)
-    mine, theirs = ClientStates(), ClientStates()
-    (reference, end), (records, other) = played(chosen, "serial", mine), played(chosen, executor, theirs)
-    assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
-    assert all(distance(mine.states[client], theirs.states[client]) < 1e-10 for client in mine.states)
-    assert [record["clients"] for record in reference] == [record["clients"] for record in records]
-
-
-def test_bytes_and_steps_are_counted_honestly() -> None:
-    """All who were asked have received the download; up goes, and steps count, what reached the server."""
-    plain, _ = played(world("scaffold", rounds=1))
-    down, up = plain[0]["bytes_down"] // 3, plain[0]["bytes_up"] // 3
-    given = {"dropout": 0.4, "stragglers": "partial", "participation": 0.34, "over_selection": 1.0, "rounds": 12}
-    chosen = world("scaffold", **given)
-    records, _ = played(chosen)
-    assert {record["lost"] for record in records} == {0}  # nobody has a single step
-    for record, found in ((record, chosen.turnout(record["round"])) for record in records):
-        assert tuple(record["clients"]) == found.clients
-        assert len(found.clients) + found.late == found.asked == 4
-        assert record["bytes_down"] == 4 * down
-        assert record["bytes_up"] == 2 * up
-        whole = [planned(chosen.scenario, SIZES[client]) for client in found.clients]
-        assert record["steps"] == sum(found.cut.get(place, steps) for place, steps in enumerate(whole))
-        assert record["partial"] == len(found.cut)
-        assert all(found.cut[place] < whole[place] for place in found.cut)
-    assert {record["partial"] for record in records} > {0}
-    assert records[-1]["bytes_down_total"] == 12 * 4 * down
-
-
-@pytest.mark.parametrize("name", ["fedacg", "scaffold", "gradma-s", "mifa"])
-def test_lost_clients_are_as_if_never_asked(name: str) -> None:
-    """The mean is over those who arrived, and what a lost client keeps is what it had."""
-    chosen = world(name, dropout=0.4, rounds=6, batches="continued")
-    store, other = ClientStates(), ClientStates()
-    records, end = played(chosen, store=store)
-    assert {record["lost"] for record in records} > {1}
-    model = rounds.start(chosen)
-    with chosen.arithmetic():
-        for number, record in enumerate(records, 1):
-            if record["clients"]:
-                model, _ = rounds.play(chosen, model, other, Serial(chosen.rules), record["clients"], number)
-    assert distance([model.theta, model.server], [end.model.theta, end.model.server]) == 0
-    assert store.states.keys() == other.states.keys()
-    assert all(distance(store.states[client], other.states[client]) == 0 for client in store.states)
-
-
-def test_a_round_in_which_all_are_lost_changes_nothing_and_is_recorded() -> None:
-    chosen = world("scaffold", "batch_norm_dropout", dropout=0.9, rounds=30)
-    store, progress = ClientStates(), None
-    empty = 0
-    for record, after in simulate(chosen, Serial(chosen.rules), store, headway.engine.simulation.begin(chosen)):
-        json.dumps(record, allow_nan=False)
-        if not record["clients"]:
-            empty += 1
-            assert (record["lost"], record["steps"], record["bytes_up"], record["update_norm"]) == (3, 0, 0, 0.0)
-            assert record["bytes_down"] > 0
-            assert "train_loss" not in record
-            assert "accuracy" in record
-            if progress is not None:
-                before, now = progress.model, after.model
-                assert distance([before.theta, before.server], [now.theta, now.server]) == 0
-                assert distance(before.buffers, now.buffers) == 0
-        progress = after
-    assert 10 < empty < 30
-    assert len(store.states) > 0
-
-
-def test_a_trial_of_executors_does_not_need_anybody_to_arrive() -> None:
-    seed = next(seed for seed in range(50) if not world("fedavg", dropout=0.9, seed=seed).turnout(1).clients)
-    chosen = world("fedavg", dropout=0.9, seed=seed, deterministic=True)
-    executor = choose(chosen, "auto", lambda message: None)
-    assert executor.name == "batched"
-    executor.close()
-
-
-# Drawn twice.
-
-
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-def test_a_client_drawn_twice_trains_twice_and_the_servers_halves_stay_right(weights: str) -> None:
-    """SCAFFOLD's c = Σ p_i c_i and MIFA's G = Σ p_i Δ_i^last hold after rounds with double draws."""
-    for name, key, kept in (("scaffold", "control", "c"), ("mifa", "latest", "delta")):
-        chosen = world(name, sampling="replacement", participation=1.0, weights=weights, rounds=4)
-        store = ClientStates()
-        records, end = played(chosen, store=store)
-        assert any(len(set(record["clients"])) < 6 for record in records)
-        mean = sum(
-            leaf.flat() * (chosen.weight(client) / chosen.weight_total)
-            for client, state in store.states.items()
-            for slot in state["slots"].values()
-            for leaf in [slot[kept]]
-        )
-        (held,) = (state[key] for state in end.model.server.values() if key in state)
-        torch.testing.assert_close(held.flat(), mean, rtol=1e-10, atol=1e-12)
-
-
-def test_both_turns_of_a_client_count_and_differ() -> None:
-    """Weights, bytes and the stream of batches count both; the second turn has its own order of samples."""
-    chosen = world("fedavg")
-    hand = Serial(chosen.rules)
-    with chosen.arithmetic():
-        model = rounds.start(chosen)
-        once, single = rounds.play(chosen, model, ClientStates(), hand, [3], 1)
-        twice, double = rounds.play(chosen, model, ClientStates(), hand, [3, 3], 1)
-        assert (double.steps, double.bytes_up, double.bytes_down) == (
-            2 * single.steps,
-            2 * single.bytes_up,
-            2 * single.bytes_down,
-        )
-        assert distance(once.theta, twice.theta) > 1e-6
-        second = 2 * twice.theta - once.theta  # the mean of two turns, each from the same received model
-        moved = (second - model.theta).norm() / (once.theta - model.theta).norm()
-        assert 0.5 < float(moved) < 2
-        streaming = world("fedavg", batches="continued")
-        store = ClientStates()
-        rounds.play(streaming, model, store, hand, [3, 1, 3], 1)
-    steps = planned(streaming.scenario, SIZES[3]), planned(streaming.scenario, SIZES[1])
-    assert (int(store.states[3]["cursor"]), int(store.states[1]["cursor"])) == (2 * steps[0], steps[1])
-
-
-def test_each_upload_is_told_with_its_client() -> None:
-    """A server that sees every upload has them in the order of the clients, second draws included."""
-    chosen = world("gradma-s:memory=6")
-    with chosen.arithmetic():
-        model = rounds.start(chosen)
-        after, outcome = rounds.play(chosen, model, ClientStates(), Serial(chosen.rules), [2, 4, 2], 1)
-        alone, _ = rounds.play(chosen, rounds.start(chosen), ClientStates(), Serial(chosen.rules), [4], 1)
-    assert outcome.clients == (2, 4, 2)
-    (state,), (other,) = after.server.values(), alone.server.values()
-    assert state["clients"].tolist()[:2] == [2, 4]
-    rows = [
-        torch.cat([leaf[place].flatten() for leaf in held["rows"].leaves.values()])
-        for held, place in ((state, 1), (other, 0))
-    ]
-    torch.testing.assert_close(rows[0], rows[1], rtol=1e-10, atol=1e-12)
-
-
-# What methods wish, and what is said.
-
-
-def test_a_pooled_method_has_no_part_in_it() -> None:
-    plain, end = played(world("csgd"))
-    given = {"sampling": "dynamic", "dropout": 0.9, "over_selection": 3.0}
-    records, other = played(world("csgd", **given))
-    assert distance(end.model.theta, other.model.theta) == 0
-    assert [record["clients"] for record in records] == [record["clients"] for record in plain] == [(0,)] * 4
-
-
-def test_a_method_that_wants_everybody_has_them() -> None:
-    assert world("fednag", participation=None).sampling.draw(1) == list(range(6))
-    assert len(world("fednag", participation=None, sampling="bernoulli").sampling.draw(1)) == 6
-
-
-def test_a_memory_needs_room_only_for_those_that_count() -> None:
-    records, _ = played(world("gradma-s:memory=3", over_selection=1.0, dropout=0.2))
-    assert max(len(record["clients"]) for record in records) == 3
-
-
-CAPTIONS = {
-    "6 of 60 clients a round": {},
-    "4.5 of 60 clients a round on average": {"sampling": "bernoulli", "participation": 0.075},
-    "6 of 60 clients a round, with replacement": {"sampling": "replacement"},
-    "60 of 60 clients a round": {"sampling": "full"},
-    "6 of 60 clients a round, 5 groups in turn": {"sampling": "cyclic:5"},
-    "10 of 500 clients a round, 250 active": {"sampling": "dynamic", "clients": 500, "participation": 0.02},
-    "6 of 60 clients a round, 20 active": {"sampling": "dynamic:60,20,0.5,10"},
-    "6 of 60 clients a round, 8 asked, 10 % drop out": {"over_selection": 0.3, "dropout": 0.1},
-}
-
-
-@pytest.mark.parametrize("text", CAPTIONS)
-def test_the_caption_is_true(text: str) -> None:
-    assert in_words(Scenario(**CAPTIONS[text])) == text
-
-
-# Resumed in the middle.
-
-MOVING = {
-    "sampling": "dynamic:6,4,0.5,2",
-    "participation": 0.34,
-    "over_selection": 0.5,
-    "dropout": 0.4,
-    "stragglers": "partial",
-    "batches": "continued",
-    "executor": "serial",
-}
-
-
-def test_a_killed_run_of_moving_clients_ends_as_one_left_alone(tmp_path: Path) -> None:
-    """Dynamic set, over-selection, partial work and control variates: killed twice, resumed, the same files."""
-    case = Case(headway.Method(local=control(), name="composed"), settings=MOVING)
-    killed(case, tmp_path / "run", Moment("round 5: append", "within"), Moment("round 8: append", "before"))
-    lived(case, tmp_path / "run")
-    lived(case, tmp_path / "undisturbed")
-    assert_same_end(tmp_path / "run", tmp_path / "undisturbed")
-    records = numbers(tmp_path / "run")
-    assert sum(record["partial"] for record in records) > 0
-    assert sum(record["late"] for record in records) > 0
-    active = Dynamic(6, 3, SMALL.seed, 4, 0.5, 2)
-    assert all(set(record["clients"]) <= set(active.active_at(record["round"]).tolist()) for record in records)
-    assert len({tuple(sorted(active.active_at(round).tolist())) for round in range(1, 13)}) > 2
-
-
-@pytest.mark.parametrize("spelled", ["bernoulli", "replacement", "cyclic:2", "dynamic:6,4,0.5,2", "authors"])
-@pytest.mark.parametrize("executor", ["serial", "batched"])
-def test_every_kind_resumes_exactly(spelled: str, executor: str, tmp_path: Path) -> None:
-    """Three rounds, a checkpoint on disk and three more in a new world are the bits of six rounds."""
-    given = {"sampling": spelled, "dropout": 0.4, "stragglers": "partial", "batches": "continued", "participation": 0.4}
-    straight, end = played(world("scaffold", **given, rounds=6), executor)
-    store = ClientStates()
-    first, halfway = played(world("scaffold", **given, rounds=3), executor, store)
-    chosen = world("scaffold", **given, rounds=6)
-    Checkpoint(tmp_path, chosen).save(halfway, store, executor)
-    progress, states = Checkpoint(tmp_path, chosen).reopen()
-    hand = choose(chosen, executor, lambda message: None)
-    more = []
-    for record, progress in simulate(chosen, hand, states, progress):  # noqa: B007, B020
-        more.append(record)
-    told = ("clients", "lost", "partial", "late", "steps", "bytes_down_total", "bytes_up_total", "train_loss")
-    assert [[one.get(key) for key in told] for one in straight] == [
-        [one.get(key) for key in told] for one in first + more
-    ]
-    assert distance([end.model.theta, end.model.server], [progress.model.theta, progress.model.server]) == 0
-
-
-def test_settings_are_flags_and_own_data_takes_them(tmp_path: Path) -> None:
-    """Through the front door, written to the folder and refused when changed on the way."""
-    given = unequal_clients()
-    small = SMALL.changed(sampling="cyclic:2", dropout=0.3, over_selection=0.0, stragglers="partial", executor="serial")
-    result = headway.simulate("fedavg", small, model=torch.nn.Linear(6, 3), out=tmp_path / "run", **given)
-    assert [{client % 2 for client in record["clients"]} for record in result.records] == [{0}, {1}, {0}, {1}]
-    text = (tmp_path / "run" / "scenario.toml").read_text()
-    assert 'sampling = "cyclic:2"' in text
-    (tmp_path / "run" / "scenario.toml").write_text(text.replace("cyclic:2", "cyclic:1"))
-    with pytest.raises(UserError, match=r"sampling is cyclic:1, but .* was run with cyclic:2"):
-        headway.load_run(tmp_path / "run", model=torch.nn.Linear(6, 3), **given)

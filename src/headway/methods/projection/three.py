@@ -72,17 +72,15 @@ class _Pieces:
         self.like = leaves[0]
         self.flat = [leaf.reshape(-1) for leaf in leaves]
 
-    def _tables(self, size: int) -> Iterator[Tensor]:
-        """Shape (4, size), the last one narrower."""
-        for pieces in zip(*(torch.split(flat, size) for flat in self.flat), strict=True):
+    def _tables(self) -> Iterator[Tensor]:
+        for pieces in zip(*(torch.split(flat, PIECE) for flat in self.flat), strict=True):
             yield torch.stack(pieces).double()
 
     def products(self) -> Tensor:
-        return torch.stack([table @ table.T for table in self._tables(PIECE)]).sum(0)
+        return torch.stack([table @ table.T for table in self._tables()]).sum(0)
 
     def mixed(self, weights: Tensor) -> Tensor:
-        size = self.like.numel() if traced() else PIECE  # a compiler needs no pieces here
-        moved = [_mixed(table, weights).to(self.like.dtype) for table in self._tables(size)]
+        moved = [_mixed(table, weights).to(self.like.dtype) for table in self._tables()]
         return torch.cat(moved).reshape(self.like.shape)
 
 
@@ -91,7 +89,7 @@ def _mixed(table: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Apart:
-    """The same one by one: a compiler makes one pass of it on a GPU, where a product of such matrices would crawl."""
+    """The same one by one: a compiler makes one pass of it. On a GPU a product of such matrices would crawl."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self.leaves = leaves
@@ -109,9 +107,9 @@ class _Apart:
 
 def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Apart]:
     leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
-    if leaves[0][0].device.type != "cpu":
+    if leaves[0][0].device.type != "cpu" or traced():
         return [_Apart(group) for group in leaves]
-    return [_Pieces(group) if transformed() or traced() else _Table(group) for group in leaves]
+    return [_Pieces(group) if transformed() else _Table(group) for group in leaves]
 
 
 _DIRECTION = 1e-7

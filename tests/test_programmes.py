@@ -1,0 +1,177 @@
+"""GradMA's quadratic programmes, of the server and of clients: the closest feasible vector, whatever the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import functional as F
+
+from conftest import two_leaves
+from headway.methods.projection import project_rows, project_three, project_three_by_tensor
+from headway.vectors import Vector, leaves_of
+
+
+@dataclass(frozen=True)
+class Programme:
+    p: np.ndarray
+    rows: np.ndarray
+    angle: float
+    """The smallest between two rows that are not exactly parallel; 1 where there is no small one."""
+
+
+KINDS = ("free", "zero", "parallel", "opposite", "nearly parallel", "nearly opposite", "balanced", "nearly balanced")
+"""A balanced row is opposite to the sum of all free ones before it: together they leave no room in their span."""
+
+
+@st.composite
+def programmes(draw: st.DrawFn, least: int = 1, most: int = 8) -> Programme:
+    """Rows that are random, zero, tiny, repeated, opposite or within a small angle of another; p may be one of them."""
+    width = draw(st.integers(2, 10))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=least, max_size=most))
+    sizes = draw(st.lists(st.integers(-24, 2), min_size=len(kinds), max_size=len(kinds)))
+    angle = draw(st.sampled_from([1e-2, 1e-4, 1e-6]))
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    free = [numbers.normal(size=width)]
+    rows: list[np.ndarray] = []
+    for kind in kinds:
+        if kind == "free":
+            free.append(numbers.normal(size=width))
+        base = free[-1] if kind == "free" else free[numbers.integers(len(free))]
+        if "balanced" in kind:
+            base = sum(free[1:], start=free[0])
+        sign = -1.0 if "opposite" in kind or "balanced" in kind else 1.0
+        turned = angle * numbers.normal(size=width) if "nearly" in kind else 0.0
+        rows.append(np.zeros(width) if kind == "zero" else sign * base + turned)
+    scaled = np.array([row * 10.0**size for row, size in zip(rows, sizes, strict=True)])
+    p = draw(st.sampled_from([numbers.normal(size=width), free[0], -free[0], 1e-9 * numbers.normal(size=width)]))
+    return Programme(p, scaled, angle if any("nearly" in kind for kind in kinds) else 1.0)
+
+
+def kkt_residual(problem: Programme, found: np.ndarray) -> float:
+    """The largest violation, for ‖p‖ = 1 and unit rows, of p̃ − p = Mᵀz, z ≥ 0, Mp̃ ≥ 0 and z_i⟨M[i], p̃⟩ = 0.
+
+    Together these say that p̃ is feasible and that no feasible point is closer to p.
+    """
+    size = np.linalg.norm(problem.p)
+    units = np.array([row / np.linalg.norm(row) for row in problem.rows if row.any()]).reshape(-1, len(problem.p))
+    if not len(units):
+        return float(np.abs(found - problem.p).max() / size)
+    multipliers, away = nnls(units.T, (found - problem.p) / size, maxiter=1000)
+    products = units @ found / size
+    return max(float(away), float(-products.min()), float(np.abs(multipliers * products).max()))
+
+
+def by_rows(problem: Programme) -> np.ndarray:
+    return project_rows(two_leaves(problem.p), two_leaves(problem.rows), len(problem.rows)).flat().numpy()
+
+
+def by_three(problem: Programme) -> np.ndarray:
+    one, two, three = (two_leaves(row) for row in problem.rows)
+    return project_three(two_leaves(problem.p), (one, two, three)).flat().numpy()
+
+
+@given(programmes())
+@settings(deadline=None, max_examples=1500, derandomize=True)
+def test_the_server_s_programme_gives_the_closest_feasibletwo_leaves(problem: Programme) -> None:
+    assert kkt_residual(problem, by_rows(problem)) < 1e-9
+
+
+@given(programmes(least=3, most=3))
+@settings(deadline=None, max_examples=400, derandomize=True)
+def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Programme) -> None:
+    """And the same one, as well as a residual of 1e-12 settles it for rows that are nearly parallel."""
+    found = by_three(problem)
+    assert kkt_residual(problem, found) < 1e-9
+    tolerance = (1e-9 + 1e-12 / problem.angle) * np.linalg.norm(problem.p)
+    assert np.abs(found - by_rows(problem)).max() < tolerance
+
+
+@given(programmes(least=3, most=3))
+@settings(deadline=None, max_examples=400, derandomize=True)
+def test_the_clients_programme_from_products_of_short_numbers(problem: Programme) -> None:
+    """In float32 it is the exact one, as well as rows rounded to float32 and nearly parallel can say."""
+    p, one, two, three = (two_leaves(row).to(torch.float32) for row in (problem.p, *problem.rows))
+    found = project_three(p, (one, two, three)).flat().double().numpy()
+    assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (1, 3, 2), (3, 1, 2)])
+def test_a_projection_never_lengthens(order: tuple[int, int, int]) -> None:
+    """Two rows nearly opposite and the third nearly in their plane: rounding must not pass for a direction."""
+    draw = torch.Generator().manual_seed(0)
+
+    def units() -> Tensor:
+        return F.normalize(torch.randn(50_000, 12, generator=draw, dtype=torch.float64), dim=1)
+
+    row, across, p = units(), units(), units()
+    angle = 10 ** (-4 * torch.rand(50_000, 1, generator=draw, dtype=torch.float64) - 3.5)
+    vectors = torch.stack([p + row - across, row, -row - angle * across, 0.5 * (across - row)], 1)[:, [0, *order]]
+    four = vectors.float().unbind(1)
+
+    def projected(*vectors: Tensor) -> Any:
+        first, one, two, three = (Vector({"a": vector}) for vector in vectors)
+        return project_three(first, (one, two, three)).leaves["a"]
+
+    longer = vmap(projected)(*four).norm(dim=1) / four[0].norm(dim=1)
+    assert float(longer.max()) < 1 + 1e-5
+
+
+@pytest.mark.parametrize("project", [project_three, project_three_by_tensor])
+def test_short_numbers_stack(project: Any) -> None:
+    """Stacked problems are each their own; by tensor, every tensor is its own problem."""
+    draw = torch.Generator().manual_seed(4)
+    four = [{name: torch.randn(5, size, generator=draw) for name, size in (("a", 3), ("b", 4))} for _ in range(4)]
+
+    def projected(p: Any, *rows: Any) -> Any:
+        return project(Vector(p), tuple(Vector(row) for row in rows)).leaves
+
+    together = vmap(projected)(*four)
+    moved = torch.zeros(5)
+    for number in range(5):
+        own = [{name: leaf[number] for name, leaf in one.items()} for one in four]
+        alone = projected(*own)
+        parts = {name: projected(*({name: one[name]} for one in own))[name] for name in own[0]}
+        for name, leaf in alone.items():
+            assert torch.allclose(leaf, together[name][number], atol=1e-6)
+            assert project is project_three or torch.allclose(leaf, parts[name], atol=1e-6)
+            moved[number] += (leaf - own[0][name]).norm()
+    assert float(moved.max()) > 0.1
+
+
+@pytest.mark.parametrize("angle", [1e-13, 1e-12, 1e-11])
+@pytest.mark.parametrize("count", [3, 6])
+def test_rounding_in_opposite_rows_is_no_constraint(angle: float, count: int) -> None:
+    """Rows within the rank tolerance of opposite to another, or to a sum of two: the rest of them is no direction."""
+    draw = np.random.default_rng(8)
+    for turn in range(200):
+        p, first, *free = draw.normal(size=(count + 1, 5))
+        opposite = first + (turn % 2) * free[0]
+        rows = [first, angle * draw.normal(size=5) - opposite, *free[: count - 2]]
+        problem = Programme(p, np.array(rows)[draw.permutation(count)], 1.0)
+        assert kkt_residual(problem, by_rows(problem)) < 1e-9
+        if count == 3:
+            assert kkt_residual(problem, by_three(problem)) < 1e-9
+
+
+@given(programmes(), st.integers(0, 4))
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_the_programme_reads_so_many_rows_and_changes_none(problem: Programme, spare: int) -> None:
+    """Rows after the first `count` are not there: garbage in them changes nothing. No input is modified."""
+    count = len(problem.rows)
+    memory = two_leaves(np.concatenate([problem.rows, np.full((spare, len(problem.p)), np.nan)]))
+    p = two_leaves(problem.p)
+    before = [leaf.clone() for leaf in (*leaves_of(memory), *leaves_of(p))]
+    found = project_rows(p, memory, count).flat().numpy()
+    assert np.array_equal(found, by_rows(problem))
+    after = (*leaves_of(memory), *leaves_of(p))
+    assert all(torch.equal(one.nan_to_num(7.0), two.nan_to_num(7.0)) for one, two in zip(before, after, strict=True))
+    assert np.array_equal(project_rows(p, memory, 0).flat().numpy(), problem.p)
