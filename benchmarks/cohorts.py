@@ -31,7 +31,7 @@ from headway.engine.states import ClientStates
 from headway.engine.world import build
 from headway.methods.spelling import method
 from headway.random import generator
-from headway.runs.environment import environment
+from headway.runs.environment import commit, environment
 from headway.scenario import Scenario
 
 SAMPLES, EACH, BATCH, FEATURES, CLASSES = 10_000, 50, 10, 64, 10
@@ -114,6 +114,7 @@ def sweep(executor: str, rounds: int, quick: bool) -> dict[str, Any]:
         "populations": by_population,
         "population_costs_bytes": large - small,
         "population_may_cost_bytes": ALLOWED,
+        "commit": commit(),
         "environment": environment(torch.device("cpu")),
     }
 

@@ -24,7 +24,7 @@ from headway.bench.workloads import named
 from headway.engine.cost import passes
 from headway.engine.world import build, device_of
 from headway.methods.spelling import method
-from headway.runs.environment import environment
+from headway.runs.environment import commit, environment
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -64,6 +64,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             {"name": name, "seconds_per_round": one, "ratio_to_fedavg": one / medians[0], "passes": count}
             for name, one, count in zip(names, medians, counts, strict=True)
         ],
+        "commit": commit(),
         "environment": environment(device),
     }
 

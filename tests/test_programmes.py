@@ -16,8 +16,9 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from conftest import two_leaves
-from headway.methods.projection import project_rows, project_three, project_three_by_tensor
-from headway.vectors import Vector, leaves_of
+from headway.engine.traced import traced
+from headway.methods.projection import project_rows, project_three, project_three_by_tensor, three
+from headway.vectors import Vector, leaves_of, row, stack
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def by_three(problem: Programme) -> np.ndarray:
 
 @given(programmes())
 @settings(deadline=None, max_examples=1500, derandomize=True)
-def test_the_server_s_programme_gives_the_closest_feasibletwo_leaves(problem: Programme) -> None:
+def test_the_server_s_programme_gives_the_closest_feasible_vector(problem: Programme) -> None:
     assert kkt_residual(problem, by_rows(problem)) < 1e-9
 
 
@@ -175,3 +176,38 @@ def test_the_programme_reads_so_many_rows_and_changes_none(problem: Programme, s
     after = (*leaves_of(memory), *leaves_of(p))
     assert all(torch.equal(one.nan_to_num(7.0), two.nan_to_num(7.0)) for one, two in zip(before, after, strict=True))
     assert np.array_equal(project_rows(p, memory, 0).flat().numpy(), problem.p)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("project", [project_three, project_three_by_tensor])
+def test_every_form_of_the_clients_programme_says_the_same(
+    project: Any, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client, a stack of clients and a traced program, with leaves of no, one, one piece's and more numbers."""
+    draw = torch.Generator().manual_seed(3)
+    shapes = {"none": (0,), "one": (), "piece": (three.PIECE,), "more": (three.PIECE + 1,), "table": (40, 501)}
+
+    def one() -> Vector:
+        return Vector({name: torch.randn(shape, generator=draw).to(kind) for name, shape in shapes.items()})
+
+    p = one()
+    rows = (one() - p, one() - 0.01 * p, p - one())
+    used: list[str] = []
+    groups = three._groups
+
+    def watched(p: Vector, rows: three.Three) -> Any:
+        found = groups(p, rows)
+        used.append(type(found[0]).__name__)
+        return found
+
+    monkeypatch.setattr(three, "_groups", watched)
+    alone = project(p, rows)
+    twice = vmap(lambda *vectors: project(vectors[0], vectors[1:]))(*(stack([vector, vector]) for vector in (p, *rows)))
+    program = traced(lambda *vectors: project(vectors[0], vectors[1:]), (p, *rows), compiled=False)
+    assert used == ["_Table", "_Pieces", "_Apart"]
+    exact = project(p.to(torch.float64), tuple(row.to(torch.float64) for row in rows))
+    rounding = float(p.norm()) * (1e-6 if kind == torch.float32 else 1e-2)
+    assert float((exact - p.to(torch.float64)).norm()) > 10 * rounding, "some row must be in the way"
+    for found in (alone, row(twice, 0), row(twice, 1), program(p, *rows)):
+        assert {leaf.dtype for leaf in leaves_of(found)} == {kind}
+        assert float((found.to(torch.float64) - exact).norm()) < rounding

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -143,7 +143,8 @@ def _made(name: str, world: World, workload: Workload, lanes: list[_Lane]) -> En
         raise PeerFailed(missing)
     loop = lanes[0].engine
     assert isinstance(loop, PlainLoop)
-    return PeerEngine(Order(name, workload.name, str(world.device), loop.variant))
+    channels_last = loop.variant.channels_last and PEERS[name].layouts
+    return PeerEngine(Order(name, workload.name, str(world.device), replace(loop.variant, channels_last=channels_last)))
 
 
 def _dropped(lanes: list[_Lane], before: int) -> None:

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 
 @cache
+def _federation(name: str) -> Federation:
+    return WORKLOADS[name].federation()
+
+
+@cache
 def _kept(name: str, device: str, variant: Variant) -> tuple[Federation, LocalSGD]:
     """What an actor's process keeps: data and model on the device."""
-    workload = WORKLOADS[name]
-    federation = workload.federation()
+    workload, federation = WORKLOADS[name], _federation(name)
     scenario = workload.scenario(device, variant.precision)
     return federation, LocalSGD(workload.module(), federation, scenario, torch.device(device), variant)
 
@@ -65,11 +69,6 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         return self.inputs(self.pool.x[row]), self.pool.y[row]
 
 
-@cache
-def _federation(name: str) -> Federation:
-    return WORKLOADS[name].federation()
-
-
 def _tutorial_training(message: Any, client: int, order: Order) -> tuple[nn.Module, int]:
     workload = WORKLOADS[order.workload]
     scenario = workload.scenario(order.device, order.variant.precision)
@@ -90,22 +89,22 @@ def _tutorial_training(message: Any, client: int, order: Order) -> tuple[nn.Modu
     return model, len(samples)
 
 
-CORES = {"flower": 1, "flower-tutorial": 2}
-"""Of each actor; two are Flower's choice where nothing is said."""
-_TRAINING = {"flower": _kept_training, "flower-tutorial": _tutorial_training}
+_WAYS = {"flower": (_kept_training, 1), "flower-tutorial": (_tutorial_training, 2)}
+"""What an actor does, and its cores; two are Flower's choice where nothing is said."""
 
 
 def _reply(message: Any, client: int, order: Order) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-    model, samples = _TRAINING[order.peer](message, client, order)
+    training, _ = _WAYS[order.peer]
+    model, samples = training(message, client, order)
     content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": samples})}
     return Message(content=RecordDict(content), reply_to=message)
 
 
 def _resources(order: Order) -> dict[str, float]:
     """Of one actor."""
-    each = CORES[order.peer]
+    _, each = _WAYS[order.peer]
     actors = max(min(WORKLOADS[order.workload].cohort, cores() // each), 1)
     return {"num_cpus": each, "num_gpus": 1 / actors if order.device.startswith("cuda") else 0.0}
 
@@ -145,7 +144,7 @@ def play(order: Order, gate: Gate) -> None:
         num_supernodes=workload.clients,
         backend_config={
             "init_args": {
-                "num_cpus": max(cores(), CORES[order.peer]),
+                "num_cpus": max(cores(), 2),
                 "include_dashboard": False,
                 "log_to_driver": False,
             },

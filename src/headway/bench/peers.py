@@ -1,7 +1,8 @@
 """Other simulators, each in a process of its own that plays one round whenever it is told to.
 
 pfl-research and Flower do the same work through their public interfaces, with the plain loop's variant, arithmetic and
-data: the images lie on the device as bytes, and a client's step is the plain loop's.
+data: the images lie on the device as bytes, and a client's step is the plain loop's. Only `flower-tutorial` reads and
+steps as Flower's tutorial does.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Peer:
     title: str
     modules: tuple[str, ...]
     """All of them must be there."""
+    layouts: bool = True
+    """Whether it takes the plain loop's layout of images in memory."""
 
     @property
     def missing(self) -> str | None:
@@ -44,7 +47,7 @@ class Peer:
 PEERS = {
     "pfl": Peer("pfl-research", ("pfl",)),
     "flower": Peer("Flower's simulation", ("flwr", "ray")),
-    "flower-tutorial": Peer("Flower's simulation", ("flwr", "ray")),
+    "flower-tutorial": Peer("Flower's simulation", ("flwr", "ray"), layouts=False),
 }
 
 

@@ -24,7 +24,10 @@ def bench(
     ] = None,
     engines: Annotated[
         str | None,
-        typer.Option(help="loop, auto, pfl, flower, flower-tutorial, executors; all by default", show_default=False),
+        typer.Option(
+            help="engines, with commas: loop, auto, pfl, flower, flower-tutorial or an executor's name; all by default",
+            show_default=False,
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="timed rounds of each engine", min=1)] = 10,
     precision: Annotated[

@@ -116,7 +116,7 @@ def assign(
     sent, down = _sent(world, model, round)
     count = len(cohort)
     cuts = {} if steps_at_most is None else dict.fromkeys(range(count), steps_at_most)
-    return replace(sent, works=works_for(world, store.get, cohort, [1 / count] * count, cuts, round)), down
+    return replace(sent, works=works_for(world, store.get, cohort, [1 / max(count, 1)] * count, cuts, round)), down
 
 
 def _sent(world: World, model: Model, round: int) -> tuple[Assignment, int]:

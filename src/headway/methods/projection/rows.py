@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from headway.vectors import Vector
 
@@ -14,7 +15,7 @@ RANK = 1e-10
 
 def units(rows: list[Vector]) -> list[Vector]:
     """Rows of length 1; those under the floor are zero."""
-    largest = [torch.stack([leaf.abs().max() for leaf in row.leaves.values()]).max() for row in rows]
+    largest = [torch.stack([_largest(leaf) for leaf in row.leaves.values()]).max() for row in rows]
     safe = [torch.where(high > 0, high, 1.0) for high in largest]
     shrunk = [row / high for row, high in zip(rows, safe, strict=True)]  # so that no square under- or overflows
     norms = [row.norm() * high for row, high in zip(shrunk, safe, strict=True)]
@@ -23,6 +24,10 @@ def units(rows: list[Vector]) -> list[Vector]:
         row * torch.where((norm > limit) & (norm > 0), high / torch.where(norm > 0, norm, 1.0), 0.0)
         for row, norm, high in zip(shrunk, norms, safe, strict=True)
     ]
+
+
+def _largest(leaf: Tensor) -> Tensor:
+    return leaf.abs().max() if leaf.numel() else leaf.sum()
 
 
 def without(vector: Vector, basis: list[Vector]) -> Vector:

@@ -15,7 +15,7 @@ from headway.methods.projection.rows import FLOOR, RANK, by_tensor, joined, unit
 from headway.vectors import Vector
 
 PIECE = 1 << 13
-"""Coordinates of one product of matrices whose sum must not round."""
+"""Coordinates of one sum: short enough to round little, and for the tables of a stack of clients to fit a cache."""
 
 Three = tuple[Vector, Vector, Vector]
 
@@ -96,13 +96,22 @@ class _Apart:
 
     def products(self) -> Tensor:
         wide = [leaf.double() for leaf in self.leaves]
-        return torch.stack([torch.stack([(one * other).sum() for other in wide]) for one in wide])
+        return torch.stack([torch.stack([_sum(one * other) for other in wide]) for one in wide])
 
     def mixed(self, weights: Tensor) -> Tensor:
         moved = self.leaves[0].double()
         for number, leaf in enumerate(self.leaves[1:]):
             moved = moved + leaf.double() * weights[number]
         return moved.to(self.leaves[0].dtype)
+
+
+def _sum(values: Tensor) -> Tensor:
+    """On a CPU a sum of short sums, as compiled code would add one number after another; a GPU adds in a tree."""
+    if values.device.type != "cpu":
+        return values.sum()
+    flat = values.reshape(-1)
+    whole = flat.numel() // PIECE * PIECE
+    return flat[:whole].reshape(-1, PIECE).sum(1).sum() + flat[whole:].sum()
 
 
 def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Apart]:
