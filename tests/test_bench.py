@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
-from headway.random import built
+from headway.random import built, isolated
 from headway.scenario import Scenario
 
 PARAMETERS = {
@@ -264,13 +265,14 @@ def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
     workload, client = WORKLOADS["mlp"], 3
     start = workload.module().state_dict()
     message = SimpleNamespace(content={"arrays": SimpleNamespace(to_torch_state_dict=lambda: start)})
-    torch.manual_seed(5)
-    found, samples = peer_flower._tutorial_training(message, client, peers.Order("", "mlp", "cpu", Variant()))
+    seeded = partial(isolated, (5, 0), torch.device("cpu"))
+    with seeded():
+        found, samples = peer_flower._tutorial_training(message, client, peers.Order("", "mlp", "cpu", Variant()))
     federation = workload.federation()
     rows = torch.as_tensor(np.asarray(federation.clients[client]))
     assert samples == len(rows)
-    torch.manual_seed(5)
-    batches = list(DataLoader(rows, batch_size=workload.batch, shuffle=True))  # type: ignore[arg-type]
+    with seeded():
+        batches = list(DataLoader(rows, batch_size=workload.batch, shuffle=True))  # type: ignore[arg-type]
     assert len(batches) == workload.steps
     scenario = workload.scenario("cpu", "fp32")
     local = LocalSGD(workload.module(), federation, scenario, torch.device("cpu"), Variant())
