@@ -34,7 +34,7 @@ from headway.engine.executor import CannotExecute
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -190,6 +190,11 @@ def main() -> None:
         parser.error(f"there is no executor '{unknown}' (known: {', '.join(KNOWN)})")
     executors, device, precision = arguments.executors.split(","), arguments.device, arguments.precision
     names = (arguments.methods or list(METHODS))[part - 1 :: parts]
+    try:
+        for name in names:
+            method(name)
+    except UserError as fault:
+        parser.error(str(fault))
     failed = []
     for name in names:
         if arguments.deterministic:

@@ -23,6 +23,7 @@ from headway.bench.table import write
 from headway.bench.workloads import named
 from headway.engine.cost import passes
 from headway.engine.world import build, device_of
+from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.runs.environment import commit, environment
 
@@ -80,7 +81,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    result = measured(arguments)
+    try:
+        result = measured(arguments)
+    except UserError as fault:
+        parser.error(str(fault))
     if arguments.json:
         print(json.dumps(result, indent=2))
     else:
