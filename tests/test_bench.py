@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -253,6 +254,29 @@ def test_a_peer_that_fails_says_its_last_line() -> None:
         peers.PeerEngine(order)
     assert "\n" not in str(fault.value)
     assert "no such workload" in str(fault.value) or "No module named 'pfl'" in str(fault.value)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_ctrl_c_while_a_peer_starts_ends_it(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends by itself; or at once, where Ctrl-C comes again while it is waited for."""
+    started: list[subprocess.Popen[str]] = []
+    wait = subprocess.Popen.wait
+
+    def interrupted(engine: peers.PeerEngine) -> None:
+        started.append(engine.process)
+        raise KeyboardInterrupt
+
+    def impatient(process: subprocess.Popen[str], timeout: float | None = None) -> int:
+        if again and timeout is not None:
+            raise KeyboardInterrupt
+        return wait(process, timeout)
+
+    monkeypatch.setattr(peers.PeerEngine, "_ready", interrupted)
+    monkeypatch.setattr(subprocess.Popen, "wait", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        peers.PeerEngine(peers.Order("pfl", "no such workload", "cpu", Variant()))
+    (process,) = started
+    assert process.returncode == (-signal.SIGKILL if again else 1)
 
 
 def test_an_order_survives_the_way() -> None:

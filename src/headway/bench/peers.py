@@ -96,7 +96,7 @@ class PeerEngine:
         )
         try:
             self._ready()
-        except PeerFailed:
+        except BaseException:  # Ctrl-C, too
             self.close()
             raise
 
@@ -122,18 +122,19 @@ class PeerEngine:
         return lines[-1] if lines else f"it ended with status {self.process.returncode}"
 
     def close(self) -> None:
-        """Let it end by itself: it takes the processes it started along."""
+        """Let it end by itself: it takes the processes it started along. Ctrl-C meanwhile kills it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(OSError):  # it may be gone already
             self.process.stdin.close()
         try:
-            self.process.wait(CLOSING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(CLOSING_SECONDS)
+        finally:
+            self.process.kill()  # nothing happens where it has ended
             self.process.wait()
-        self.process.stdout.close()
-        self.said.close()
+            self.process.stdout.close()
+            self.said.close()
 
 
 class Gate:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import mmap
 import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -30,6 +35,8 @@ _AHEAD = 64
 """Places of the cohort, from the one that is waited for on, that may be handed out."""
 _MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
 """A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
+_PATIENCE = 5.0
+"""Seconds that the workers of a pool have to end by themselves."""
 
 
 def cores() -> int:
@@ -88,9 +95,10 @@ def _serve(
     connection: Connection, others: list[Connection], stepping: Stepping, deterministic: bool, sent: _Board, own: _Board
 ) -> None:
     """A worker's life: take an assignment of some clients, answer with each client's result, until the pipe closes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
     for other in others:
         other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(deterministic)
     if stepping.compiled:
@@ -121,6 +129,23 @@ def _serve(
                 return
 
 
+def _end(connections: list[Connection], processes: list[BaseProcess]) -> None:
+    """Close the pipes, at which workers end by themselves; one that is still busy after a while is killed."""
+    for connection in connections:
+        if _METHOD == "fork" and not connection.closed:  # workers of a later pool have the pipe open, too
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+        connection.close()
+    late = time.monotonic() + _PATIENCE
+    try:
+        for process in processes:
+            process.join(max(late - time.monotonic(), 0))
+    finally:  # Ctrl-C ends the waiting
+        for process in processes:
+            process.kill()  # nothing happens where it has ended
+            process.join()
+
+
 class Pool:
     def __init__(
         self, rules: Rules, *, deterministic: bool, processes: int | None = None, compiled: bool = False
@@ -140,7 +165,9 @@ class Pool:
                 importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
-        self.processes = []
+        self.processes: list[BaseProcess] = []
+        # Also when Python exits: multiprocessing then waits for workers, after a SIGTERM that they ignore.
+        self._end = Finalize(self, _end, (self.connections, self.processes), exitpriority=0)
         try:
             for number, (_, theirs) in enumerate(pipes):
                 others = [end for at, pair in enumerate(pipes) for end in pair if at != number or end is pair[0]]
@@ -152,11 +179,14 @@ class Pool:
                     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
                     worker.start()
                 self.processes.append(worker)
-        except (pickle.PicklingError, AttributeError, TypeError) as fault:
+        except BaseException as fault:
             self.close()
-            raise CannotExecute(f"the model or a slot cannot be sent to another process: {fault}") from fault
-        for _, theirs in pipes:
-            theirs.close()
+            if isinstance(fault, pickle.PicklingError | AttributeError | TypeError):
+                raise CannotExecute(f"the model or a slot cannot be sent to another process: {fault}") from fault
+            raise
+        finally:
+            for _, theirs in pipes:
+                theirs.close()
 
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         """Largest clients are handed out first; results are yielded in the order of the cohort.
@@ -213,10 +243,4 @@ class Pool:
         return self._boards[self.connections.index(connection)]
 
     def close(self) -> None:
-        for connection in self.connections:
-            connection.close()
-        for process in self.processes:
-            process.join(timeout=5)
-            if process.is_alive():
-                process.terminate()
-                process.join(timeout=5)
+        self._end()

@@ -1,0 +1,166 @@
+"""Worker processes end when they should, and only then."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import world
+from headway.engine import choice, pool
+from headway.engine.pool import Pool
+from killing import CONTEXT
+
+forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+
+
+def trained(*pools: Pool) -> None:
+    """Every worker of every pool has served a client."""
+    assignment = choice._trial(world("fedavg"), range(6))
+    for one in pools:
+        assert len(list(one.run(assignment))) == len(assignment.works)
+
+
+def made(processes: int = 2) -> Pool:
+    return Pool(world("fedavg").rules, deterministic=False, processes=processes)
+
+
+def codes(closed: Pool) -> list[int | None]:
+    return [process.exitcode for process in closed.processes]
+
+
+def gone(process: int) -> bool:
+    """Whether it has ended, even if nobody asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def all_gone(processes: list[int]) -> bool:
+    for _ in range(1000):
+        if all(map(gone, processes)):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_leaves_the_round_to_the_parent(number: signal.Signals) -> None:
+    own = made()
+    try:
+        trained(own)
+        for process in own.processes:
+            assert process.pid is not None
+            os.kill(process.pid, number)
+        trained(own)
+    finally:
+        own.close()
+    assert codes(own) == [0, 0]
+
+
+def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    own = made(1)
+    trained(own)
+    (worker,) = own.processes
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    own.close()
+    assert codes(own) == [-signal.SIGKILL]
+
+
+def test_ctrl_c_while_a_pool_closes_kills_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = made()
+    trained(own)
+    for process in own.processes:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+    join = BaseProcess.join
+
+    def interrupted(self: BaseProcess, timeout: float | None = None) -> None:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        join(self)
+
+    monkeypatch.setattr(BaseProcess, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        own.close()
+    assert codes(own) == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_workers_end_by_themselves_while_another_pool_lives(order: tuple[int, int]) -> None:
+    pools = [made(), made()]
+    trained(*pools)
+    for at in order:
+        pools[at].close()
+        assert codes(pools[at]) == [0, 0]
+    pools[0].close()  # once more does nothing
+
+
+@forking
+def test_a_failed_fork_leaves_no_worker_and_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = multiprocessing.get_context("fork").Process
+    start, before = kind.start, set(multiprocessing.active_children())
+    opened = len(os.listdir("/proc/self/fd"))
+    started: list[BaseProcess] = []
+
+    def failing(process: BaseProcess) -> None:
+        if len(started) == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+        started.append(process)
+
+    monkeypatch.setattr(kind, "start", failing)
+    with pytest.raises(BlockingIOError):
+        made(4)
+    assert set(multiprocessing.active_children()) == before
+    started.clear()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+def _forgotten(kept: list[Pool]) -> None:
+    kept.append(made())
+    trained(*kept)
+
+
+def test_a_pool_that_nobody_closed_does_not_keep_python_from_exiting() -> None:
+    kept: list[Pool] = []
+    process = CONTEXT.Process(target=_forgotten, args=(kept,))
+    process.start()
+    process.join(60)
+    code = process.exitcode
+    process.kill()
+    process.join()
+    assert code == 0
+
+
+def _two_pools(connection: Connection) -> None:
+    pools = [made(), made()]
+    trained(*pools)
+    connection.send([[process.pid for process in one.processes] for one in pools])
+    connection.recv()
+
+
+@forking
+def test_workers_of_a_killed_parent_end() -> None:
+    connection, theirs = CONTEXT.Pipe()
+    parent = CONTEXT.Process(target=_two_pools, args=(theirs,))
+    parent.start()
+    theirs.close()
+    workers: list[list[int]] = connection.recv()
+    parent.kill()
+    parent.join()
+    connection.close()
+    assert all_gone([worker for one in workers for worker in one])
