@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from conftest import NETWORKS, SMALL, distance, played, world
+from conftest import NETWORKS, SMALL, distance, played, unequal_clients, world
 from demanding import EVERY
 from headway import random
 from headway.engine import evaluation, graphed
@@ -25,6 +27,7 @@ from headway.engine.serial import Serial
 from headway.engine.shapes import stacked
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.engine.traced import traced
 from headway.engine.works import together, work_for
 from headway.engine.world import World, build
 from headway.methods.method import Method
@@ -125,6 +128,63 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", ["fedacg", "scaffold"])
 def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> None:
     agrees(world(name, "batch_norm_dropout", **CASES[case]), layout)
+
+
+class Masked(nn.Module):
+    """With an infinite buffer, as a causal mask is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_infinite_buffer_stays_as_it_is_where_seats_are_empty(layout: str) -> None:
+    scenario = SMALL.changed(sampling="bernoulli", participation=0.5, rounds=8)
+    chosen = build(scenario, method("fedavg"), model=Masked(), **unequal_clients())
+    assert len({len(chosen.sampling.draw(number)) for number in range(1, 9)}) > 1
+    _, end = graphs(chosen, layout, ClientStates())
+    assert torch.equal(end.model.buffers["mask"], torch.full((3, 3), -torch.inf, dtype=torch.float64).triu(1))
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """A local rule that keeps the last point, itself or as a view of it."""
+
+    viewed: bool
+
+    def begin(self, received: Any, kept: Any, client: Any) -> dict[str, Vector]:
+        return {"before": received["model"]}
+
+    def direction(self, w: Vector, gradient: Vector, memory: Any, step: Any) -> tuple[Vector, dict[str, Vector]]:
+        keep = w.map(torch.detach) if self.viewed else w
+        return gradient - 3.0 * (w - memory["before"]), {"before": keep}
+
+
+@dataclass(frozen=True)
+class Swapping:
+    """A local rule whose two vectors change places in every step."""
+
+    def begin(self, received: Any, kept: Any, client: Any) -> dict[str, Vector]:
+        return {"one": received["model"], "other": received["model"].zeros()}
+
+    def direction(self, w: Vector, gradient: Vector, memory: Any, step: Any) -> tuple[Vector, dict[str, Vector]]:
+        return gradient + 0.3 * memory["other"], {"one": memory["other"], "other": memory["one"]}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rule", [Remembering(False), Remembering(True), Swapping()], ids=str)
+@pytest.mark.parametrize("through", ["the function itself", "a traced program"])
+def test_a_slot_may_return_what_it_was_given(
+    rule: Any, layout: str, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if through == "a traced program":
+        monkeypatch.setattr(graphed, "traced", lambda function, given, **how: traced(function, given, compiled=False))
+    agrees(world(Method(local=rule, name="own"), rounds=2), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

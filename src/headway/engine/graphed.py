@@ -121,15 +121,27 @@ class _Functions:
 
 
 def _write(held: Any, fresh: Any) -> None:
-    """One tree into the memory of another, in a traced program; what is read of it is read before it is written."""
+    """One tree into the memory of another, in a traced program; what is read of it is read before it is written.
+
+    A slot may return a view of what it was given.
+    """
     old, new = leaves_of(held), leaves_like(fresh, held)
-    own = {id(leaf) for leaf in old}
-    for into, leaf in zip(old, [leaf.clone() if id(leaf) in own else leaf for leaf in new], strict=True):
+    own = {_memory(leaf) for leaf in old}
+    for into, leaf in zip(old, [leaf.clone() if _memory(leaf) in own else leaf for leaf in new], strict=True):
         into.copy_(leaf)
 
 
+def _memory(leaf: Tensor) -> int:
+    return leaf.untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
 def _summarise(trained: Any, weights: Tensor, result: Any) -> None:
-    _write(result, local.summary(trained, weights))
+    """A seat without a client has weight 0. Its buffers may be infinite, as a mask is, and 0 · ∞ is no number."""
+
+    def seated(buffer: Tensor) -> Tensor:
+        return torch.where((weights > 0).reshape(-1, *[1] * (buffer.dim() - 1)), buffer, torch.zeros_like(buffer))
+
+    _write(result, local.summary({**trained, "buffers": tree_map(seated, trained["buffers"])}, weights))
 
 
 def _check_device(device: torch.device) -> None:
