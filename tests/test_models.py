@@ -72,7 +72,26 @@ def statistics(layer: nn.Module) -> dict[str, Tensor]:
     return {name: buffer.clone() for name, buffer in layer.named_buffers() if not name.startswith("headway")}
 
 
+class Plain(nn.BatchNorm2d):
+    """A class of its own, with BatchNorm's pass."""
+
+
+class Acting(nn.BatchNorm2d):
+    """A class with a pass of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu()
+
+
 class TestBatchNorm:
+    @pytest.mark.parametrize("kind", [Plain, nn.SyncBatchNorm])
+    def test_a_class_with_the_same_pass_has_the_same_twin(self, kind: type[nn.Module]) -> None:
+        assert isinstance(twinned(nn.Sequential(kind(3)))[0], WeightedBatchNorm)  # type: ignore[index]
+
+    def test_one_with_a_pass_of_its_own_is_refused_by_name(self) -> None:
+        with pytest.raises(UserError, match=r"layer '1\.0' is of class Acting"):
+            twinned(nn.Sequential(nn.ReLU(), nn.Sequential(Acting(3))))
+
     @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
     @pytest.mark.parametrize("kind", LAYERS)
     def test_it_is_pytorchs_layer_on_whole_batches(self, kind: str, options: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from headway import random
 from headway.errors import UserError
@@ -54,7 +55,7 @@ class WeightedBatchNorm(nn.Module):
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
 
-    def __init__(self, original: nn.modules.batchnorm._BatchNorm) -> None:
+    def __init__(self, original: _BatchNorm) -> None:
         super().__init__()
         self.eps, self.momentum, self.stays_local = original.eps, original.momentum, False
         self.weight, self.bias = original.weight, original.bias
@@ -106,15 +107,23 @@ def twinned(module: nn.Module) -> nn.Module:
     return _replaced(copy.deepcopy(module), {})
 
 
-def _replaced(module: nn.Module, norms: dict[nn.Module, nn.Module]) -> nn.Module:
+_NORMALISING = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+"""The passes whose twin `WeightedBatchNorm` is, of whatever class."""
+
+
+def _replaced(module: nn.Module, norms: dict[nn.Module, nn.Module], path: str = "") -> nn.Module:
     """`norms` keeps a BatchNorm layer that stands in two places one layer; a dropout layer draws anew in each."""
     if type(module) in (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d):
         assert isinstance(module, nn.modules.dropout._DropoutNd)
         return KeyedDropout(module.p, spatial=type(module) is not nn.Dropout)
-    if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-        assert isinstance(module, nn.modules.batchnorm._BatchNorm)
+    if isinstance(module, _BatchNorm):
+        if type(module).forward not in _NORMALISING:
+            raise UserError(
+                f"the model's layer '{path or 'itself'}' is of class {type(module).__name__}, a BatchNorm with a "
+                "pass of its own, which would count rows that only fill a batch; use torch.nn.BatchNorm or GroupNorm"
+            )
         return norms.setdefault(module, WeightedBatchNorm(module))
     for name, child in module._modules.items():
         if child is not None:
-            module._modules[name] = _replaced(child, norms)
+            module._modules[name] = _replaced(child, norms, f"{path}.{name}" if path else name)
     return module
