@@ -245,6 +245,32 @@ class TestFederate:
         with pytest.raises(UserError, match=r"shape"):
             federate(clients, test)
 
+    @pytest.mark.parametrize(
+        ("one", "other", "joined"),
+        [
+            (torch.float32, torch.float64, torch.float64),
+            (torch.float16, torch.float32, torch.float32),
+            (torch.int32, torch.int64, torch.int64),
+            (torch.uint8, torch.uint8, torch.uint8),
+        ],
+    )
+    def test_samples_of_one_kind_are_joined(self, one: torch.dtype, other: torch.dtype, joined: torch.dtype) -> None:
+        clients = [(TEST[0].to(one), TEST[1]), (TEST[0].to(other), TEST[1].int())]
+        found = federate(clients, clients[0])
+        assert found.train.x.dtype == joined
+        assert found.train.y.dtype == torch.int64
+
+    def test_whole_and_broken_numbers_of_one_dataset_are_numbers(self) -> None:
+        sample = [([1, 2], 3), ([0.5, 1.5], 2.5)]
+        found = federate([Subset(sample, range(2))], Subset(sample, range(2)))  # type: ignore[arg-type]
+        assert found.train.x.tolist() == [[1, 2], [0.5, 1.5]]
+        assert found.train.y.tolist() == [3, 2.5]
+
+    def test_labels_of_several_whole_types_in_one_dataset_are_labels(self) -> None:
+        sample = [([0.5], np.uint8(1)), ([1.5], 2)]
+        found = federate([Subset(sample, range(2))], Subset(sample, range(2)))  # type: ignore[arg-type]
+        assert found.train.y.tolist() == [1, 2]
+
     def test_a_federation_without_clients_is_none(self) -> None:
         with pytest.raises(UserError, match="there are no clients"):
             Federation(Pool(*TEST), Pool(*TEST), [], 3)

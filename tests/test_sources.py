@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headway.data.sources import PROFILES, SOURCES, Normalisation, load
+from headway.data.sources import PROFILES, SOURCES, Normalisation, load, pickled
 from headway.data.sources.files import Damaged
 from headway.data.sources.pickled import read_pickled
 from headway.data.sources.source import statistics
@@ -262,6 +262,17 @@ class TestCifar:
             path.write_bytes(content)
             refused("cifar10", cifar / "python", "data_batch_2", words)
 
+    @pytest.mark.parametrize("names", [5, None, "abcdefghij", [1] * 10, [["a"]] * 10])
+    def test_names_that_are_no_texts_are_refused(self, cifar: Path, names: Any) -> None:
+        meta = cifar / "python/cifar-10-batches-py/batches.meta"
+        meta.write_bytes(pickle.dumps({"label_names": names}, 2))
+        refused("cifar10", cifar / "python", "batches.meta holds no list of names under 'label_names'")
+
+
+ARRAY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+"""NumPy's array, still without its state."""
+BYTES = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+
 
 class TestPickled:
     @pytest.mark.parametrize("spelled", [python_2, lambda value: pickle.dumps(value, 2)], ids=["python 2", "python 3"])
@@ -301,6 +312,53 @@ class TestPickled:
         with pytest.raises(Damaged, match=f"file is refused: {words}"):
             read_pickled(tmp_path / "file")
         assert not (tmp_path / "made").exists()
+
+    @pytest.mark.parametrize("levels", [5_000, 300_000], ids=["Python's limit", "the limit of the process"])
+    @pytest.mark.parametrize(
+        ("before", "after", "words"),
+        [
+            (b"}", b"K\x01s.", "is refused: it holds a key that is no text"),
+            (b"}(U\x01aK\x01", b"K\x01u.", "is refused: it holds a key that is no text"),
+            (b"", b".", "no file of CIFAR's python layout"),
+            (b"cnumpy\ndtype\n", b"R.", "is refused: it calls numpy.dtype in another way"),
+            (b"c_codecs\nencode\nK\x01", b"\x86R.", "is refused: it calls _codecs.encode in another way"),
+            (ARRAY + b"(K\x01", BYTES + b"\x89U\x01atb.", "is refused: it holds an array whose shape"),
+            (ARRAY + b"(K\x01K\x01\x85", b"\x89U\x01atb.", "is refused: it holds an array of something else"),
+            (ARRAY + b"(K\x01K\x01\x85" + BYTES + b"\x89", b"tb.", "no file of CIFAR's python layout"),
+        ],
+        ids=["key", "keys", "whole", "type", "text", "shape", "kind", "content"],
+    )
+    def test_deep_nesting_stops_nothing(
+        self, tmp_path: Path, before: bytes, after: bytes, words: str, levels: int
+    ) -> None:
+        (tmp_path / "file").write_bytes(b"\x80\x02" + before + b")" + b"\x85" * levels + after)
+        with pytest.raises(Damaged, match=words) as caught:
+            read_pickled(tmp_path / "file")
+        assert len(str(caught.value).splitlines()) == 1
+
+    def test_deep_values_that_nobody_asks_for_are_left_alone(self, tmp_path: Path) -> None:
+        deep = b")" + b"\x85" * 300_000
+        (tmp_path / "file").write_bytes(b"\x80\x02}U\x01a" + deep + b"sU\x01bK\x07s.")
+        assert read_pickled(tmp_path / "file")["b"] == 7
+
+    @pytest.mark.parametrize(
+        "shape",
+        [b"U\x01a\x85", b"K\x01\x85J\xff\xff\xff\x7f\x86", b"K\x01", b"(" + b"K\x01" * 9 + b"t"],
+        ids=["of text", "of a tuple many times", "a number", "too long"],
+    )
+    def test_a_shape_is_a_few_whole_numbers(self, tmp_path: Path, shape: bytes) -> None:
+        (tmp_path / "file").write_bytes(b"\x80\x02}U\x01a" + ARRAY + b"(K\x01" + shape + BYTES + b"\x89U\x01atbs.")
+        with pytest.raises(Damaged, match="it holds an array whose shape is no short row of whole numbers"):
+            read_pickled(tmp_path / "file")
+
+    def test_whatever_goes_wrong_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def too_much(*_: Any) -> None:
+            raise MemoryError
+
+        (tmp_path / "file").write_bytes(python_2({"a": 1}))
+        monkeypatch.setattr(pickled._Machine, "carry_out", too_much)
+        with pytest.raises(Damaged, match=r"no file of CIFAR's python layout: MemoryError$"):
+            read_pickled(tmp_path / "file")
 
     @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.data())

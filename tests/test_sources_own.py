@@ -186,6 +186,11 @@ class TestNpz:
             ({"y_train": np.zeros(4)}, "both must be labels or both numbers"),
             ({"y_train": np.zeros(3), "y_test": np.zeros(4)}, "there are 4 samples and 3 targets"),
             ({"x_train": np.zeros((4, 3))}, "training samples have shape (3,), test samples (2,)"),
+            (
+                {"x_train": np.zeros((4, 2), np.uint8)},
+                "training samples are uint8, test samples float32; give both alike",
+            ),
+            ({"x_test": np.zeros((4, 2), int)}, "training samples are float32, test samples int64; give both alike"),
             ({"x_train": np.zeros(4)}, "samples must be numbers of shape (n, …)"),
             ({"x_train": np.array([["a"]] * 4)}, "samples must be numbers"),
             ({"x_train": np.zeros((0, 2)), "y_train": np.zeros(0, int)}, "there are no samples"),
@@ -285,6 +290,9 @@ class TestHuggingFace:
         hub["empty"] = {"train": Split(FEATURES, self.images(0)), "test": good}
         hub["text"] = {"train": Split({"t": kind("Value"), "l": kind("Value")}, {"t": ["a"], "l": ["b"]}), "test": good}
         hub["good"] = {"train": good, "test": good}
+        features = {"f": kind("Sequence"), "t": kind("Value")}
+        whole, broken = (Split(features, {"f": [[0.5], [1.5]], "t": targets}) for targets in ([0, 1], [0.0, 0.7]))
+        hub["targets"] = {"train": whole, "test": broken}
         refused("hf:one", None, "'one' has the splits train; it must have train and test")
         refused("hf:mixed", None, "shapes (3, 4, 4) and (3, 5, 5)")
         refused("hf:empty", None, "'empty' has an empty split")
@@ -292,6 +300,7 @@ class TestHuggingFace:
         refused("hf:good,image,nope", None, "has no column 'nope'; it has image, label, who")
         refused("hf:good,image", None, "write hf:NAME, hf:NAME,SAMPLES,TARGETS")
         refused("hf:good,image,who", None, "'who' holds no numbers")
+        refused("hf:targets,f,t", None, "'t' is int64 in train and float64 in test", "both must be labels or both")
         refused("hf:nobody/none", None, "'nobody/none' cannot be loaded")
 
     def test_without_the_library_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,11 @@ class TestFemnist:
             ([[0.5] * 784], [1.5], "labels that are no whole numbers"),
             ([[0.5] * 784], ["a"], "labels that are no whole numbers"),
             ([[0.5] * 784], [1e300], "labels that are no whole numbers"),
+            ([[0.5] * 784], [10**400], "labels that are no whole numbers"),
+            ([[0.5] * 784], [{}], "labels that are no whole numbers"),
+            ([[0.5] * 784], [[1]], "labels that are no whole numbers"),
+            ([[0.5] * 783 + [10**400]], [1], "images that are no 784 numbers"),
+            ([{}], [1], "images that are no 784 numbers"),
             ([[0.5] * 784], [62], "label 62 is out of range"),
             ([], [], "there are no samples"),
         ],
@@ -123,6 +128,13 @@ class TestFemnist:
             ('{"users": ["a"]}', "must have 'users' and 'user_data'"),
             ('{"users": ["a"], "user_data": {}}', "user 'a' has no lists 'x' and 'y'"),
             ('{"users": ["a"], "user_data": {"a": {"x": []}}}', "user 'a' has no lists 'x' and 'y'"),
+            ('{"users": ["a"], "user_data": {"a": []}}', "user 'a' has no lists 'x' and 'y'"),
+            ('{"users": ["a\\nb"], "user_data": {}}', "user 'a\\nb' has no lists 'x' and 'y'"),
+            ('{"users": [["a"]], "user_data": {}}', "'users' must be a list of names"),
+            ('{"users": [{}], "user_data": {}}', "'users' must be a list of names"),
+            ('{"users": [null], "user_data": {}}', "'users' must be a list of names"),
+            ('{"users": {}, "user_data": {}}', "must have 'users' and 'user_data'"),
+            ('{"users": ["a"], "user_data": ["a"]}', "must have 'users' and 'user_data'"),
         ],
     )
     def test_what_is_no_json_of_leaf_is_refused(self, tmp_path: Path, content: str, words: str) -> None:
@@ -155,6 +167,9 @@ class TestCelebA:
         refused("celeba", faces, "000002.jpg is missing", "img_align_celeba")
         leaf(faces / "celeba/train/all.json", {"7": (["000001.jpg"], [2])})
         refused("celeba", faces, "label 2 is out of range; labels go from 0 to 1")
+        for name in ({}, ["000001.jpg"], 1, None):
+            leaf(faces / "celeba/train/all.json", {"7": ([name], [1])})
+            refused("celeba", faces, "user '7' has images that are no names of files")
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,6 +253,11 @@ class TestShakespeare:
             ({"users": ["a"], "text": {"a": "~" * 900}}, "user 'a': the character '~'"),
             ({"users": ["a"], "text": {}}, "user 'a' has no text"),
             ({"users": ["a"]}, "must have 'users' and 'text'"),
+            ({"users": [["a"]], "text": {"a": "x" * 200}}, "'users' must be a list of names"),
+            ({"users": [{}], "text": {}}, "'users' must be a list of names"),
+            ({"users": [7], "text": {"7": "x" * 900}}, "'users' must be a list of names"),
+            ({"users": ["a"], "text": {"a": ["x"]}}, "user 'a' has no text"),
+            ({"users": ["a\nb"], "text": {}}, "user 'a\\nb' has no text"),
             ({"users": ["a"], "text": {"a": "too short"}}, "no text is long enough"),
         ],
     )
@@ -253,6 +273,8 @@ class TestShakespeare:
             ([80], ["a"], "no text of 80 characters"),
             (["a" * 80], ["ab"], "no single characters"),
             (["a" * 80], [3], "no single characters"),
+            (["a" * 80], [["a"]], "no single characters"),
+            ([{}], ["a"], "no text of 80 characters"),
             (["^" * 80], ["a"], "the character '^'"),
             (["a" * 80], ["^"], "the character '^'"),
         ],

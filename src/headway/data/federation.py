@@ -142,8 +142,18 @@ def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
         raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
 
 
-def _stacked(values: Sequence[Any], what: str) -> Tensor:
-    tensors = _tensors(values, what)
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _kind(samples: Tensor) -> str:
+    """Bytes are normalised, whole numbers are tokens, the rest are taken as they are: a pool has one kind only."""
+    if samples.dtype == torch.uint8:
+        return "bytes"
+    return "numbers" if samples.is_floating_point() else "complex" if samples.is_complex() else "tokens"
+
+
+def _stacked(tensors: list[Tensor], what: str) -> Tensor:
     for number, tensor in enumerate(tensors):
         if tensor.shape != tensors[0].shape:
             raise UserError(
@@ -166,7 +176,13 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
         for number, sample in enumerate(samples):
             if not isinstance(sample, tuple | list) or len(sample) < 2:
                 raise UserError(f"{what}: item {number} is {_in_words(sample)}; an item must be (input, target)")
-        x, y = (_stacked([sample[place] for sample in samples], what) for place in (0, 1))
+        inputs, targets = (_tensors([sample[place] for sample in samples], what) for place in (0, 1))
+        for number, one in enumerate(inputs):
+            if (one.dtype == torch.uint8) != (inputs[0].dtype == torch.uint8):
+                raise UserError(
+                    f"{what}: item {number} is of type {_type(one)}, item 0 of type {_type(inputs[0])}; give all alike"
+                )
+        x, y = _stacked(inputs, what), _stacked(targets, what)
     if not x.dim() or not y.dim():
         raise UserError(f"{what} is a pair of single numbers; it must be (x, y) with one row for each sample")
     if len(x) != len(y):
@@ -179,12 +195,38 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
         raise UserError(f"{what} has labels of shape {tuple(y.shape)}; give one label a sample")
     if int(y.min()) < 0:
         raise UserError(f"{what}: label {int(y.min())} is out of range; labels are whole numbers from 0 on")
-    return x, y.long()
+    return x, y
 
 
 def _in_words(item: Any) -> str:
     kind = f"a {type(item).__name__}"
     return f"{kind} of length {len(item)}" if isinstance(item, tuple | list) else kind
+
+
+def _targets(y: Tensor) -> Tensor:
+    """Labels as int64: cross-entropy and counting by class take this type only."""
+    return y if y.is_floating_point() else y.long()
+
+
+def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Tensor]) -> None:
+    """Samples and targets must have the shape and the kind of client 0's: joined, other types would change silently."""
+    for part, mine, its in zip(("samples", "targets"), pair, first, strict=True):
+        if mine.shape[1:] != its.shape[1:]:
+            raise UserError(
+                f"{what} has {part} of shape {tuple(mine.shape[1:])}, client 0 of shape {tuple(its.shape[1:])}"
+            )
+    (x, y), (x_first, y_first) = pair, first
+    if _kind(x) != _kind(x_first):
+        raise UserError(
+            f"{what} has samples of type {_type(x)}, client 0 of type {_type(x_first)}; give all alike"
+            " (uint8 is divided by 255, other types are not)"
+        )
+    if y.is_floating_point() != y_first.is_floating_point():
+        kinds = ["numbers" if one.is_floating_point() else "labels" for one in (y, y_first)]
+        raise UserError(
+            f"{what} has {kinds[0]} for targets ({_type(y)}), client 0 has {kinds[1]} ({_type(y_first)});"
+            " give all alike"
+        )
 
 
 def federate(clients: Sequence[Any], test: Any) -> Federation:
@@ -197,17 +239,10 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
         raise UserError("there are no clients")
     pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
     x_test, y_test = _pair(test, "the test set")
-    shape = tuple(pairs[0][0].shape[1:])
-    aims = tuple(pairs[0][1].shape[1:])
-    for what, (x, y) in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
-        if tuple(x.shape[1:]) != shape:
-            raise UserError(f"{what} has samples of shape {tuple(x.shape[1:])}, client 0 of shape {shape}")
-        if tuple(y.shape[1:]) != aims:
-            raise UserError(f"{what} has targets of shape {tuple(y.shape[1:])}, client 0 of shape {aims}")
+    for what, pair in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
+        _check_alike(what, pair, pairs[0])
     bounds = np.cumsum([0, *(len(y) for _, y in pairs)])
-    y = torch.cat([y for _, y in pairs])
-    if y_test.is_floating_point() and not y.is_floating_point():
-        raise UserError("the targets of the clients are labels, those of the test set numbers; give both alike")
+    y, y_test = torch.cat([_targets(y) for _, y in pairs]), _targets(y_test)
     classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1
     return Federation(
         train=Pool(torch.cat([x for x, _ in pairs]), y),

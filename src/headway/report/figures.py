@@ -10,6 +10,7 @@ import numpy as np
 
 from headway.data.participation import in_words
 from headway.errors import UserError
+from headway.report.rounds import Records, common
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#ee8866")
 _DASHES = ("-", "--", "-.", ":")
 
-Records = Sequence[dict[str, Any]]
 Place = Callable[[dict[str, Any]], float]
 """Where on the horizontal axis a record is."""
 
@@ -39,13 +39,13 @@ def a_round(record: dict[str, Any]) -> float:
 def curve(seeds: Sequence[Records], key: str, place: Place) -> tuple[np.ndarray, np.ndarray]:
     """Places, shape (evaluations,), and values, shape (seeds, evaluations), where every seed was evaluated.
 
-    Accuracies are percentages.
+    Values of one round belong together. A place is the mean of the seeds' own. Accuracies are percentages.
     """
     scale = 100 if key.startswith("accuracy") else 1
-    tables = [[record for record in records if key in record] for records in seeds]
-    length = min(len(table) for table in tables)
-    values = [[record[key] * scale for record in table[:length]] for table in tables]
-    return np.array([place(record) for record in tables[0][:length]], dtype=float), np.array(values, dtype=float)
+    shared = common(seeds, key)
+    places = [sum(map(place, records)) / len(seeds) for records in shared]
+    values = [[records[seed][key] * scale for records in shared] for seed in range(len(seeds))]
+    return np.array(places, dtype=float), np.array(values, dtype=float)
 
 
 def mean_line(axes: Axes, places: np.ndarray, values: np.ndarray, **style: Any) -> None:

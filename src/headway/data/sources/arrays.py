@@ -9,7 +9,7 @@ import torch
 
 from headway.data.federation import Pool
 from headway.data.sources.files import Damaged, Missing, read_arrays
-from headway.data.sources.source import Normalisation, Source, known_users, pool, same_shape, statistics
+from headway.data.sources.source import Normalisation, Source, check_alike, known_users, pool, statistics
 from headway.errors import UserError
 
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
@@ -57,7 +57,7 @@ def npz(argument: str, data_dir: str | None) -> Source:
     classes = 0 if y.dtype.kind == "f" else int(max(y.max(initial=0), y_test.max(initial=0))) + 1
     x, x_test = (sample_type(held[name], f"{path}: {name}") for name in ("x_train", "x_test"))
     train, test = labelled(x, y, classes, path), labelled(x_test, y_test, classes, path)
-    same_shape(train, test, path)
+    check_alike(train, test, path)
     own = statistics(x) if x.dtype == np.uint8 else Normalisation()
     users, test_users = (held.get(f"users_{part}") for part in ("train", "test"))
     for name, found, rows in (("users_train", users, len(train)), ("users_test", test_users, len(test))):

@@ -94,6 +94,14 @@ def _python(path: Path, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     return x.reshape(-1, 3, 32, 32), np.array(y, np.int64)
 
 
+def _python_names(path: Path, layout: Layout) -> list[str]:
+    key = layout.python_key.replace("labels", "label_names")
+    found = read_pickled(path).get(key)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise Damaged(f"{path} holds no list of names under '{key}'")
+    return found
+
+
 def _pool(read: Callable[[Path, Layout], tuple[np.ndarray, np.ndarray]], paths: list[Path], layout: Layout) -> Pool:
     parts = [read(path, layout) for path in paths]
     for (x, y), path in zip(parts, paths, strict=True):
@@ -118,7 +126,7 @@ def _source(layout: Layout, data_dir: str | None) -> Source:
             _pool(_python, [python / part for part in parts], layout) for parts in (layout.train, [layout.test])
         )
         meta = python / layout.python_meta
-        names = read_pickled(meta).get(layout.python_key.replace("labels", "label_names"), []) if meta.is_file() else []
+        names = _python_names(meta, layout) if meta.is_file() else []
     else:
         raise Missing(f"{binary} is missing; put the binary files of the set there (or the python files in {python})")
     return Source(

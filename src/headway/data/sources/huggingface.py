@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.data.sources.arrays import labelled, sample_type
 from headway.data.sources.files import cause
-from headway.data.sources.source import Normalisation, Source, known_users, same_shape, statistics
+from headway.data.sources.source import Normalisation, Source, check_alike, known_users, statistics
 from headway.errors import UserError
 
 TESTS = ("test", "validation", "valid")
@@ -84,9 +84,14 @@ def huggingface(argument: str, data_dir: str | None) -> Source:
     labels = getattr(parts[0].features[targets], "names", None)
     if {y.dtype.kind, y_test.dtype.kind} - set("fiu"):
         raise UserError(f"'{name}': '{targets}' holds no numbers; name a column of labels or numbers")
+    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        raise UserError(
+            f"'{name}': '{targets}' is {y.dtype} in train and {y_test.dtype} in {test};"
+            " both must be labels or both numbers"
+        )
     classes = 0 if y.dtype.kind == "f" else len(labels) if labels else int(max(y.max(), y_test.max())) + 1
     pools = labelled(x, y, classes, f"'{name}'"), labelled(x_test, y_test, classes, f"'{name}'")
-    same_shape(*pools, f"'{name}'")
+    check_alike(*pools, f"'{name}'")
     own = statistics(x) if x.dtype == np.uint8 else Normalisation()
     roster: tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None] = (), None, None
     if len(chosen) == 3:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headway.data.sources.files import Damaged, Missing, cause, data_folder, read_lines
-from headway.data.sources.source import Source, pool, same_shape, statistics
+from headway.data.sources.source import Source, check_alike, pool, statistics
 from headway.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
@@ -112,7 +112,7 @@ def tiny_imagenet(argument: str, data_dir: str | None) -> Source:
         if not paths:
             raise Damaged(f"{folder}: there are no images")
         pools.append(pool(read_images(paths), np.array(labels), len(classes), folder))
-    same_shape(pools[0], pools[1], folder)
+    check_alike(pools[0], pools[1], folder)
     return Source(
         pools[0],
         pools[1],
@@ -173,7 +173,7 @@ def folder(argument: str, data_dir: str | None) -> Source:
     images = [read_images([path for paths in part for path in paths], mode) for part in (train, test)]
     labels = [np.repeat(np.arange(len(names)), [len(paths) for paths in part]) for part in (train, test)]
     pools = [pool(x, y, len(names), place) for x, y in zip(images, labels, strict=True)]
-    same_shape(pools[0], pools[1], place)
+    check_alike(pools[0], pools[1], place)
     own = statistics(images[0])
     return Source(pools[0], pools[1], len(names), own.mean, own.std, class_names=tuple(names))
 

@@ -28,6 +28,11 @@ class Written:
     x: list[Any]
     y: list[Any]
 
+    @property
+    def where(self) -> str:
+        """For errors; a name is spelled so that it stays in one line."""
+        return f"{self.path}: user {self.user!r}"
+
 
 def written(folder: Path) -> Iterator[Written]:
     """Every user of every json file of a folder; only one file is in memory at a time."""
@@ -39,13 +44,15 @@ def written(folder: Path) -> Iterator[Written]:
         users, data = content.get("users"), content.get("user_data")
         if not isinstance(users, list) or not isinstance(data, dict):
             raise Damaged(f"{path} is no file of LEAF: it must have 'users' and 'user_data'")
+        if not all(isinstance(user, str) for user in users):
+            raise Damaged(f"{path} is no file of LEAF: 'users' must be a list of names")
         for user in users:
             own = data.get(user)
             if not isinstance(own, dict) or not all(isinstance(own.get(key), list) for key in ("x", "y")):
-                raise Damaged(f"{path}: user '{user}' has no lists 'x' and 'y' in 'user_data'")
+                raise Damaged(f"{path}: user {user!r} has no lists 'x' and 'y' in 'user_data'")
             if len(own["x"]) != len(own["y"]):
-                raise Damaged(f"{path}: user '{user}' has {len(own['x'])} samples and {len(own['y'])} labels")
-            yield Written(path, str(user), own["x"], own["y"])
+                raise Damaged(f"{path}: user {user!r} has {len(own['x'])} samples and {len(own['y'])} labels")
+            yield Written(path, user, own["x"], own["y"])
 
 
 def _home(folder: Path) -> Path:
@@ -78,10 +85,10 @@ def _numbers(of: Written) -> np.ndarray:
     """Labels that are numbers; LEAF writes those of CelebA with a decimal point."""
     try:
         labels = np.array(of.y, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         labels = np.full(1, np.nan)
     if labels.ndim != 1 or not (np.abs(labels) < 2**31).all() or (labels != np.floor(labels)).any():
-        raise Damaged(f"{of.path}: user '{of.user}' has labels that are no whole numbers")
+        raise Damaged(f"{of.where} has labels that are no whole numbers")
     return labels.astype(np.int64)
 
 
@@ -92,10 +99,10 @@ def _glyphs(of: Written) -> np.ndarray:
     """Images of 784 numbers k/255 as bytes k, shape (n, 1, 28, 28)."""
     try:
         x = np.array(of.x, np.float64).reshape(len(of.x), 1, 28, 28)
-    except (TypeError, ValueError):
-        raise Damaged(f"{of.path}: user '{of.user}' has images that are no 784 numbers") from None
+    except (TypeError, ValueError, OverflowError):
+        raise Damaged(f"{of.where} has images that are no 784 numbers") from None
     if not ((x >= 0) & (x <= 1)).all():
-        raise Damaged(f"{of.path}: user '{of.user}' has pixels outside 0 to 1")
+        raise Damaged(f"{of.where} has pixels outside 0 to 1")
     return np.rint(x * 255).astype(np.uint8)
 
 
@@ -143,6 +150,12 @@ def femnist(argument: str, data_dir: str | None) -> Source:
 # ── CelebA ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _names(of: Written, images: Path) -> list[Path]:
+    if not all(isinstance(name, str) for name in of.x):
+        raise Damaged(f"{of.where} has images that are no names of files")
+    return [images / Path(name).name for name in of.x]
+
+
 def celeba(argument: str, data_dir: str | None) -> Source:
     """Faces by celebrity, smiling or not, in colour and scaled to 84 × 84.
 
@@ -154,9 +167,7 @@ def celeba(argument: str, data_dir: str | None) -> Source:
     roster: dict[str, int] = {}
     pools, users = [], []
     for part in ("train", "test"):
-        names, y, owners = _gathered(
-            folder / part, roster, lambda of: [images / Path(str(name)).name for name in of.x], _numbers
-        )
+        names, y, owners = _gathered(folder / part, roster, lambda of: _names(of, images), _numbers)
         check_labels(len(y), y, 2, folder / part)
         faces = read_images([path for paths in names for path in paths], resize=(CELEBA_SIZE, CELEBA_SIZE))
         pools.append(pool(faces, y, 2, folder / part))
@@ -180,14 +191,14 @@ def celeba(argument: str, data_dir: str | None) -> Source:
 
 def _following(of: Written) -> np.ndarray:
     if not all(isinstance(letter, str) and len(letter) == 1 for letter in of.y):
-        raise Damaged(f"{of.path}: user '{of.user}' has labels that are no single characters")
+        raise Damaged(f"{of.where} has labels that are no single characters")
     return text.tokens("".join(of.y), of.path)
 
 
 def _windows(folder: Path, roster: dict[str, int]) -> tuple[Windows, np.ndarray, np.ndarray]:
     """Windows of LEAF's x (80 characters) and y (the next one)."""
     stream = text.Stream()
-    _, y, users = _gathered(folder, roster, lambda of: stream.extend(of.x, f"{of.path}: user '{of.user}'"), _following)
+    _, y, users = _gathered(folder, roster, lambda of: stream.extend(of.x, of.where), _following)
     return stream.windows(folder), y, users
 
 

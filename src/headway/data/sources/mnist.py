@@ -12,7 +12,7 @@ import numpy as np
 
 from headway.data.federation import Pool
 from headway.data.sources.files import Damaged, Missing, cause, data_folder, read_arrays, read_bytes
-from headway.data.sources.source import Source, known_users, pool, same_shape
+from headway.data.sources.source import Source, check_alike, known_users, pool
 
 GARMENTS = (
     "T-shirt/top",
@@ -59,7 +59,7 @@ def _part(raw: Path, part: str) -> Pool:
 
 def _pools(raw: Path) -> tuple[Pool, Pool]:
     train, test = _part(raw, "train"), _part(raw, "t10k")
-    same_shape(train, test, raw)
+    check_alike(train, test, raw)
     return train, test
 
 

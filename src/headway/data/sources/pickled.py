@@ -27,6 +27,8 @@ _MEMORY = {"BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"}
 _BY_CODE = {instruction.code: instruction for instruction in pickletools.opcodes}
 _KNOWN = {*_CONSTANTS, *_VALUES, *_EMPTY, *_TUPLES, *_OTHERS, *_MEMORY}
 _ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
+_DIMENSIONS = 8
+"""CIFAR's arrays have two."""
 _MARK = object()
 
 
@@ -56,6 +58,9 @@ class _Array:
         _, shape, kind, by_column, data = state
         if not isinstance(kind, _Bytes):
             raise _Refused("it holds an array of something else than bytes")
+        # a tuple within the shape would be repeated by the product, and printed level by level
+        if not isinstance(shape, tuple) or len(shape) > _DIMENSIONS or any(type(size) is not int for size in shape):
+            raise _Refused("it holds an array whose shape is no short row of whole numbers")
         raw = data if isinstance(data, bytes) else data.encode("latin-1")
         if math.prod(shape) != len(raw):
             raise ValueError(f"an array of shape {shape} cannot have {len(raw)} bytes")
@@ -109,6 +114,9 @@ class _Machine:
                 self.stack[-1].extend(items)
             case "SETITEMS" | "SETITEM":
                 items = self.since_mark() if instruction == "SETITEMS" else self.last(2)
+                # a key is hashed: tuples nested deeply enough would overflow the stack of the process
+                if not all(isinstance(key, str | bytes) for key in items[::2]):
+                    raise _Refused("it holds a key that is no text")
                 self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
             case "GLOBAL":
                 self.stack.append(_Name(argument))
@@ -158,12 +166,12 @@ def read_pickled(path: Path) -> dict[str, Any]:
             machine.carry_out(instruction, argument)
         (found,) = machine.stack
         return {
-            key.decode("latin-1") if isinstance(key, bytes) else str(key): value.content
+            key.decode("latin-1") if isinstance(key, bytes) else key: value.content
             if isinstance(value, _Array)
             else value
             for key, value in found.items()
         }
     except _Refused as fault:
         raise Damaged(f"{path} is refused: {fault}") from None
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError) as fault:
+    except Exception as fault:  # a file can be wrong in any way, memory and depth of calls among them
         raise Damaged(f"{path} is truncated or no file of CIFAR's python layout: {cause(fault)}") from None

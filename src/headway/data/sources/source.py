@@ -74,10 +74,14 @@ def pool(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str
     return Pool(torch.from_numpy(x) if isinstance(x, np.ndarray) else x, torch.from_numpy(y.astype(np.int64)))
 
 
-def same_shape(train: Pool, test: Pool, where: Path | str) -> None:
+def check_alike(train: Pool, test: Pool, where: Path | str) -> None:
+    """Test samples have the shape and the type of training samples: only bytes are normalised."""
     shapes = tuple(train.x.shape[1:]), tuple(test.x.shape[1:])
     if shapes[0] != shapes[1]:
         raise Damaged(f"{where}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
+    types = [str(part.x[:0].dtype).removeprefix("torch.") for part in (train, test)]
+    if types[0] != types[1]:
+        raise Damaged(f"{where}: training samples are {types[0]}, test samples {types[1]}; give both alike")
 
 
 def class_names(names: Sequence[str], classes: int, where: Path) -> tuple[str, ...]:

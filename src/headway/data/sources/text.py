@@ -63,9 +63,11 @@ def _texts(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(users, list) or not isinstance(texts, dict):
         raise Damaged(f"{path} must have 'users' and 'text'")
     for user in users:
+        if not isinstance(user, str):
+            raise Damaged(f"{path}: 'users' must be a list of names")
         if not isinstance(texts.get(user), str):
-            raise Damaged(f"{path}: user '{user}' has no text")
-    return {user: tokens(texts[user], f"{path}: user '{user}'") for user in users}
+            raise Damaged(f"{path}: user {user!r} has no text")
+    return {user: tokens(texts[user], f"{path}: user {user!r}") for user in users}
 
 
 def split_texts(path: Path) -> tuple[tuple[str, ...], Part, Part]:

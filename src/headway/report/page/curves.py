@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.report.rounds import common
 from headway.runs.run import Result
 from headway.runs.study import Study
 
@@ -38,13 +39,9 @@ def stride(evaluations: int) -> int:
     return max(math.ceil(evaluations / POINTS), 1)
 
 
-def _common(seeds: Sequence[Result], key: str) -> list[list[dict[str, Any]]]:
-    """For each round that every seed evaluated, the seeds' records; thinned."""
-    by_round = [{record["round"]: record for record in one.records if key in record} for one in seeds]
-    rounds = sorted(set.intersection(*map(set, by_round)))
-    step = stride(len(rounds))
-    kept = sorted({*rounds[::step], *rounds[-1:]})
-    return [[table[number] for table in by_round] for number in kept]
+def _thinned(points: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    step = stride(len(points))
+    return points[::step] + (points[-1:] if (len(points) - 1) % step else [])
 
 
 def _megabytes(records: Sequence[dict[str, Any]]) -> float:
@@ -53,7 +50,7 @@ def _megabytes(records: Sequence[dict[str, Any]]) -> float:
 
 
 def _curve(seeds: Sequence[Result], key: str, grids: list[dict[str, Any]]) -> dict[str, Any] | None:
-    points = _common(seeds, key)
+    points = _thinned(common([one.records for one in seeds], key))
     if not points:
         return None
     grid = {
