@@ -112,6 +112,16 @@ def test_profiles_carry_what_the_programs_do() -> None:
     assert scenario("cifar10/dir0.3/100x5%", profile="gradma-code").model == "gradma-lenet"
 
 
+def test_the_program_of_2024_has_one_decay() -> None:
+    """A3: η = 0.1·d^r·d^e, so another d is that of rounds and of local epochs, unless both are given."""
+    name = "cifar100/dir0.3/100x5%"
+    changed = scenario(name, profile="acg24", rate_decay=0.995)
+    assert (changed.rate_decay, changed.rate_decay_epoch) == (0.995, 0.995)
+    apart = scenario(name, profile="acg24", rate_decay=0.995, rate_decay_epoch=1.0)
+    assert (apart.rate_decay, apart.rate_decay_epoch) == (0.995, 1.0)
+    assert scenario(name, profile="agm21", rate_decay=0.995).rate_decay_epoch == 1.0
+
+
 def test_settings_that_are_given_come_last() -> None:
     made = scenario("cifar10/dir0.3/100x5%", profile="acg24", weights="size", batch_size=7, rounds=3)
     assert (made.weights, made.batch_size, made.rounds, made.rate) == ("size", 7, 3, 0.1)

@@ -137,6 +137,16 @@ def test_settings_come_from_name_paper_column_and_method() -> None:
     assert plan(preset("fedacg/table-3")).runs[0].scenario.sampling == "dynamic:500,250,0.5,100"
 
 
+def test_another_profile_changes_what_is_said_and_what_is_tied_to_it() -> None:
+    item = preset("fedacg/table-1a")
+    (run,) = plan(item, rows=["fedacg"], data=["cifar100"], profile="acg24").runs
+    assert (run.scenario.rate_decay, run.scenario.rate_decay_epoch) == (0.995, 0.995)
+    said = plan(item, profile="acg24").preset.chosen
+    assert said[0] == "profile acg24: asked for"
+    assert len(said) == len(item.chosen)
+    assert plan(item, profile=item.profile).preset is item
+
+
 def test_tiny_keeps_split_cohort_and_method() -> None:
     one = preset("fedacg/table-1a")
     full, small = plan(one), plan(one, scale="tiny")

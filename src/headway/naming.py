@@ -44,6 +44,13 @@ def settings(name: str, profile: str = "paper") -> Settings:
     return chosen | _participation(name, taking, clients) | _recipe(data, split, clients, profile)
 
 
+def followed(profile: str, changes: Settings) -> Settings:
+    """Changes with what a profile ties to them: the program of 2024 has one decay, of rounds and of local epochs."""
+    if profile != "acg24" or "rate_decay" not in changes:
+        return changes
+    return {"rate_decay_epoch": changes["rate_decay"], **changes}
+
+
 def _partition(found: re.Match[str]) -> str:
     if found["plain"]:
         return found["plain"]

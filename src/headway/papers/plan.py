@@ -120,10 +120,10 @@ def plan(
     """The cells of the rows and columns that are asked for; `settings` (rounds, seeds, device …) come last."""
     if scale not in SCALES:
         raise UserError(f"scale is '{scale}'; allowed: {', '.join(SCALES)}{nearest(scale, SCALES)}")
-    cells = []
+    preset, cells = preset.under(profile), []
     for column in _picked("column", data, preset.columns):
         for row in _picked("row", rows, preset.rows):
-            scenario = preset.scenario(row, column, profile)
+            scenario = preset.scenario(row, column)
             spelled = preset.spelling(row, column).spelled
             scenario = (tiny(scenario) if scale == "tiny" else scenario).changed(**settings, method=spelled)
             cells.append(Cell(row, column, tuple(Run(spelled, one) for one in seeded(scenario))))

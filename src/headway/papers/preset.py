@@ -23,6 +23,7 @@ from typing import Any
 
 from headway.errors import UserError, nearest
 from headway.methods.spelling import method as spelled_method
+from headway.naming import followed
 from headway.papers.measures import named
 from headway.papers.published import FOLDER, Place, Published, published
 from headway.scenario import Scenario, from_name
@@ -130,11 +131,18 @@ class Preset:
         chosen = known.get(column.task) or known.get(column.data) or known[""]
         return chosen if row.spelled is None else dataclasses.replace(chosen, spelled=row.spelled)
 
-    def scenario(self, row: Row, column: Column, profile: str | None = None) -> Scenario:
+    def scenario(self, row: Row, column: Column) -> Scenario:
         """Name and profile, then the paper's settings, the column's, and those tuned with the method."""
-        base = _named(column.scenario, profile or self.profile)
         tuned = self.spelling(row, column).settings
-        return base.changed(**{**self.settings, **column.settings, **tuned}, seeds=self.seeds)
+        changes = {**self.settings, **column.settings, **tuned, "seeds": self.seeds}
+        return _named(column.scenario, self.profile).changed(**followed(self.profile, changes))
+
+    def under(self, profile: str | None) -> Preset:
+        """This item with the settings of another profile."""
+        if profile in (None, self.profile):
+            return self
+        chosen = [line for line in self.chosen if not line.startswith("profile ")]
+        return dataclasses.replace(self, profile=profile, chosen=(f"profile {profile}: asked for", *chosen))
 
 
 _named = cache(from_name)
