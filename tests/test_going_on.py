@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headway as hw
+from headway.errors import UserError
+from headway.runs.checkpoint import _check
+from headway.runs.files import read_json, write_json
 from headway.runs.run import lengthen
 
 SMALL: dict[str, Any] = {"model": "mlp", "clients": 10, "steps": 2, "device": "cpu", "deterministic": True}
@@ -82,3 +86,62 @@ def test_another_executor_is_taken_where_one_is_asked_for(tmp_path: Path) -> Non
     changed(other, executor=('"batched"', '"auto"'))
     hw.resume(other, observer=seen)
     assert seen.executor == "batched"
+
+
+def made_elsewhere(folder: Path, executor: str) -> None:
+    """The checkpoint as if an executor of another device had made it."""
+    path = folder / "checkpoint" / "manifest.json"
+    manifest = {**read_json(path), "executor": executor}
+    del manifest["check"]
+    write_json(path, {**manifest, "check": _check(manifest)})
+
+
+def test_a_choice_made_on_a_gpu_is_made_anew_on_a_cpu(tmp_path: Path) -> None:
+    """Nobody asked for the GPU's executor by its name, so nothing is refused and nothing is said."""
+    run = tmp_path / "run"
+    stopped(run, 2, rounds=3, executor="auto")
+    made_elsewhere(run, "graphed:stacked")
+    assert hw.resume(run).executor == "batched"  # a warning would be an error
+
+
+def stateless(name: str) -> hw.Method:
+    return hw.Method(objective=hw.method("fedprox:mu=5").objective, name=name)
+
+
+@pytest.mark.parametrize("other", [hw.method("fedprox:mu=5"), hw.method("fedavg+fedprox"), stateless("mine")])
+def test_a_run_goes_on_with_its_own_method_only(other: hw.Method, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stopped(run, 2, rounds=3, executor="serial")
+    for open_it in (hw.resume, hw.load_run):
+        with pytest.raises(UserError, match=f"run with 'fedavg', not with '{re.escape(other.name)}'") as refused:
+            open_it(run, method=other)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match="has the name of the catalogue's 'fedavg'"):
+        hw.resume(run, method=stateless("fedavg"))
+    assert hw.resume(run, method=hw.method("fedavg")).method == "fedavg"
+
+
+@pytest.mark.parametrize("again", ["fedacg", "fedacg:lam=0.85", "fedacg: lam = 0.850"])
+def test_another_spelling_is_the_same_method(again: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    hw.simulate("fedacg", out=run, rounds=1, executor="serial", **SMALL)
+    lengthen(run, 2)
+    result = hw.resume(run, method=hw.method(again))
+    assert (result.method, len(result.records)) == ("fedacg", 2)
+
+
+@pytest.mark.parametrize("spelled", ["fedprox+acg:lam=0.9", "fedacg+fedpaq:bits=8"])
+def test_a_composition_goes_on(spelled: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    hw.simulate(spelled, out=run, rounds=1, executor="serial", **SMALL)
+    lengthen(run, 2)
+    assert len(hw.resume(run, method=hw.method(spelled)).records) == 2
+
+
+def test_an_own_method_goes_on_with_one_of_its_name(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    hw.simulate(stateless("mine"), out=run, rounds=1, executor="serial", **SMALL)
+    lengthen(run, 2)
+    with pytest.raises(UserError, match="run with 'mine', not with 'fedavg'"):
+        hw.resume(run, method=hw.method("fedavg"))
+    assert len(hw.resume(run, method=stateless("mine")).records) == 2

@@ -173,7 +173,42 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "label below zero": ({"clients": [PAIR, (PAIR[0], PAIR[1] - 1)]}, "client 1: label -1 is out of range"),
     "test label below zero": ({"test": (PAIR[0], PAIR[1] - 1)}, "the test set: label -1 is out of range"),
     "labels in a column": ({"clients": [(PAIR[0], PAIR[1][:, None])]}, "labels of shape (4, 1); give one label"),
-    "labels, test numbers": ({"test": (PAIR[0], PAIR[1].float())}, "the test set numbers"),
+    "labels, test numbers": (
+        {"test": (PAIR[0], PAIR[1].float())},
+        "the test set has numbers for targets (float32), client 0 has labels (int64)",
+    ),
+    "numbers, test labels": (
+        {"clients": [(PAIR[0], torch.zeros(4))] * 2},
+        "the test set has labels for targets (int64), client 0 has numbers (float32)",
+    ),
+    "numbers and labels": (
+        {"clients": [PAIR, (PAIR[0], torch.zeros(4, dtype=torch.float64))]},
+        "client 1 has numbers for targets (float64), client 0 has labels (int64)",
+    ),
+    "labels and numbers": (
+        {"clients": [(PAIR[0], torch.zeros(4)), (PAIR[0], PAIR[1].int())], "test": (PAIR[0], torch.zeros(4))},
+        "client 1 has labels for targets (int32), client 0 has numbers (float32)",
+    ),
+    "bytes and numbers": (
+        {"clients": [(PAIR[0].byte(), PAIR[1]), PAIR], "test": (PAIR[0].byte(), PAIR[1])},
+        "client 1 has samples of type float32, client 0 of type uint8",
+    ),
+    "numbers and tokens": (
+        {"clients": [PAIR, PAIR, (PAIR[0].long(), PAIR[1])]},
+        "client 2 has samples of type int64, client 0 of type float32",
+    ),
+    "bytes, test numbers": (
+        {"clients": [(PAIR[0].byte(), PAIR[1])]},
+        "the test set has samples of type float32, client 0 of type uint8",
+    ),
+    "numbers, test bytes": (
+        {"test": (PAIR[0].byte(), PAIR[1])},
+        "the test set has samples of type uint8, client 0 of type float32",
+    ),
+    "items of bytes and numbers": (
+        {"clients": [Items((PAIR[0][0], 0), (PAIR[0][1].byte(), 0))]},
+        "client 0: item 1 is of type uint8, item 0 of type float32",
+    ),
     "targets of two shapes": (
         {"clients": [(PAIR[0], torch.zeros(4)), (PAIR[0], torch.zeros(4, 1))]},
         "client 1 has targets of shape (1,), client 0 of shape ()",

@@ -282,12 +282,15 @@ def test_two_processes_never_write_one_run(uninterrupted: Folders, tmp_path: Pat
 def test_workers_of_a_killed_run_do_not_hold_its_folder(tmp_path: Path) -> None:
     """A pool run is killed while its workers train: the run can be resumed at once, though they are not done yet."""
     slow = Case(headway.Method(local=lingering(tmp_path, round=2)), settings={"executor": "pool", "rounds": 3})
+    (tmp_path / "free").mkdir()
+    (tmp_path / "free" / "go").touch()
+    free = headway.Method(local=lingering(tmp_path / "free", round=2))  # the same, and nothing holds it up
     life = Life(slow, tmp_path / "run")
     wait_for(tmp_path / "busy")
     life.process.kill()
     assert life.ends() == -signal.SIGKILL
     try:
-        result = headway.resume(tmp_path / "run", method=headway.method("fedavg"), **slow.given())
+        result = headway.resume(tmp_path / "run", method=free, **slow.given())
     finally:
         (tmp_path / "go").touch()
     assert [record["round"] for record in result.records] == [1, 2, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,19 @@ def test_a_client_that_returns_finds_its_own_newest_state() -> None:
     assert set(store.states) == {3}
     expected = [kept(0), kept(1), kept(102), kept(103), kept(4), kept(5)]
     assert all(same(store.get(client), state) for client, state in enumerate(expected))
+
+
+def test_the_file_is_in_the_folder_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And elsewhere where that cannot be written to: a run that is only looked at may lie on a disk of another."""
+    places: list[Any] = []
+    make = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: places.append(dir) or make(dir=dir))
+    for folder in (None, tmp_path, tmp_path / "not there"):
+        store = ClientStates(ROW, folder)
+        for client in range(3):
+            store.put(client, kept(client))
+        assert same(store.get(0), kept(0))
+    assert places == [None, tmp_path, None]
 
 
 def test_a_limit_below_one_state_keeps_one() -> None:

@@ -177,6 +177,27 @@ def test_targets_that_are_numbers_are_judged_by_the_least_loss() -> None:
     assert "squared error" in caption(found)
 
 
+TINY: dict[str, Any] = {"model": "linear", "rounds": 1, "steps": 1, "device": "cpu", "executor": "serial"}
+
+
+def test_the_caption_tells_of_the_clients_that_took_part(tmp_path: Path) -> None:
+    """A split that counts its clients itself, a method that takes everybody, own data, and a grid over the cohort."""
+    rates = {"rate": [0.01]}
+    natural = sweep("fedavg", rates, data="synthetic:1,1", partition="natural", **TINY)
+    assert "natural, 3 of 30 clients a round;" in caption(natural)
+    assert "10 of 10 clients a round;" in caption(sweep("fednag", rates, clients=10, **TINY))
+    assert "on own, own, 3 of 6 clients a round;" in caption(sweep("fedavg", rates, QUICK, **own()))
+    for _ in range(2):  # the second time everything is read
+        several = sweep("fedavg", {"cohort_size": [2, 3]}, clients=10, out=tmp_path / "sweep", **TINY)
+        assert "dirichlet:0.3, 10 clients;" in caption(several)
+
+
+def test_the_caption_of_a_sweep_that_never_began_counts_nobody(tmp_path: Path) -> None:
+    found = sweep("fedavg", {"rate": [0.1]}, data=f"npz:{tmp_path / 'none.npz'}", partition="natural", **TINY)
+    assert found.best is None
+    assert "clients a round" not in caption(found)
+
+
 # ── sharing rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -48,7 +48,9 @@ class Scenario:
     seeds: int = _setting("run", 1, "how many seeds, counted up from --seed", least=1)
 
     data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
-    data_dir: str | None = _setting("data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)")
+    data_dir: str | None = _setting(
+        "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", free=True
+    )
     partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
     clients: int = _setting(
@@ -118,23 +120,24 @@ class Scenario:
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
 
-    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
-    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
+    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto", free=True)
+    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS, free=True)
     precision: str = _setting(
         "execution",
         "auto",
         "arithmetic of local training; auto is tf32 on a GPU and fp32 on a CPU",
         among=("auto", "fp32", "fp64", "tf32", "bf16"),
     )
-    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
+    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume", free=True)
     client_state_mb: float | None = _setting(
-        "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0
+        "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0, free=True
     )
     checkpoint_every: int | None = _setting(
         "execution",
         None,
         "rounds between checkpoints; else as few as a twentieth of the time allows, 10 if deterministic",
         least=1,
+        free=True,
     )
 
     def __post_init__(self) -> None:
@@ -187,6 +190,13 @@ class Scenario:
             line = f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}".rstrip()
             lines.append(f"{line:<36}# {explained(setting)}" if comments else line)
         return "\n".join(lines) + "\n"
+
+
+FREE = frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata.get("free"))
+"""Settings that say where and how a run is executed: up to rounding its numbers do not depend on them.
+
+Whoever lets more or fewer settings differ between two runs says so beside, and why.
+"""
 
 
 def explained(setting: dataclasses.Field[Any]) -> str:
@@ -276,9 +286,13 @@ def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
     return _counted(made.changed(**changes), settings | changes)
 
 
-def from_name(name: str, profile: str = "paper") -> Scenario:
-    """`cifar10/dir0.3/100x5%`: data, split, and clients × how many take part, with the papers' settings for them."""
-    return Scenario().changed(**naming.settings(name, profile))
+def from_name(name: str, /, profile: str = "paper", **settings: Any) -> Scenario:
+    """`cifar10/dir0.3/100x5%`: data, split, and clients × how many take part, with the papers' settings for them.
+
+    `settings` change these, and what the profile ties to them.
+    """
+    named = Scenario().changed(**naming.settings(name, profile))
+    return named.changed(**naming.followed(profile, settings))
 
 
 def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
@@ -300,4 +314,4 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
         return from_toml(text, str(path), **settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")
-    return from_name(str(source), settings.get("profile", "paper")).changed(**settings)
+    return from_name(str(source), **settings)

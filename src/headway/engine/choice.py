@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import torch
 from torch.nn.modules.conv import _ConvNd as _Conv
 
 from headway.engine import round as rounds
@@ -27,7 +28,23 @@ PAYS = 120.0
 """Seconds that the run would take uncompiled, from which on compiling is tried."""
 ALONE = ("serial", "pool")
 """Executors in which no client shares a tensor with another."""
+_ONLY_ON = {"graphed": "cuda", "pool": "cpu"}
+"""Executors of one kind of device."""
 Tell = Callable[[str], None]
+
+
+def runs_on(name: str, device: torch.device) -> bool:
+    """Whether an executor is one for this device."""
+    return _ONLY_ON.get(name.split(":")[0], device.type) == device.type
+
+
+def kept(asked: str, before: str, device: torch.device) -> str:
+    """What to ask for after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
+
+    One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
+    """
+    chosen = asked == "auto" or before.startswith(asked)
+    return before if chosen and runs_on(before, device) else asked
 
 
 def made(name: str, world: World) -> Executor:
@@ -101,7 +118,7 @@ class _Contest:
         self.refusals: list[str] = []
         asked = world.sampling.draw(1)
         self.cohort = min(world.scenario.cohort, len(asked)) if world.scenario.over_selection else len(asked)
-        self.assignment = _trial(world, asked)
+        self.assignment = _trial(world, asked[: self.cohort])
         self.best: Executor | None = None
         self.name, self.seconds = "", float("inf")
 

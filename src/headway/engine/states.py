@@ -6,6 +6,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ class ClientStates:
     """What each client keeps between rounds. `touched` are those changed since it was last emptied.
 
     With a limit in bytes, the states used longest ago move to an unnamed file of fixed rows, which the system removes
-    when the run ends; a client that returns finds its own.
+    when the run ends; a client that returns finds its own. The file is in `folder`, where one is given: the system's
+    own place for such files may be memory.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None, folder: Path | None = None) -> None:
+        self.limit, self.folder = limit, folder
         self.states: dict[int, dict[str, Any]] = {}
         self.touched: set[int] = set()
         self._file: Any = None
@@ -60,7 +62,8 @@ class ClientStates:
 
     def _write(self, client: int, state: dict[str, Any]) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 — open as long as the states are there
+            place = self.folder if self.folder and os.access(self.folder, os.W_OK) else None
+            self._file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 — open as long as the states are there
             weakref.finalize(self, self._file.close)
         write_at(self._file.fileno(), row_bytes(state), client * self._row)
         self._spilled.add(client)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.sources.files import Missing, data_folder
+from headway.engine.choice import runs_on
 from headway.engine.world import device_of
 from headway.errors import UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
@@ -18,7 +19,7 @@ from headway.runs.environment import commit, environment
 from headway.runs.files import read_json, write_json
 from headway.runs.run import Observer
 from headway.runs.trackers.tracking import trackers
-from headway.scenario import Scenario
+from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
 
 
@@ -36,7 +37,8 @@ class Outcome:
 
 Outcomes = dict[Run, Outcome]
 
-_EXECUTION = {"device", "executor", "deterministic", "checkpoint_every", "data_dir", "client_state_mb", "precision"}
+_EXECUTION = FREE | {"precision"}
+"""A preset leaves the precision to the device, and a run's folder has what that chose; the table says it."""
 _POPULATION = {"clients", "participation", "cohort_size"}
 
 
@@ -125,14 +127,16 @@ def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer,
     """The run, finished; the executor that the first run of a model chose is kept, so roundings do not mix."""
     model = f"{one.scenario.data} {one.scenario.model}"
     if run.finished(folder):
-        executors.setdefault(model, read_json(folder / "summary.json")["executor"])
+        executor = read_json(folder / "summary.json")["executor"]
     else:
         if (folder / "scenario.toml").is_file():
             result = run.resume(folder, observer=observer, track=track)
         else:
             chosen = one.scenario.changed(executor=executors.get(model, one.scenario.executor))
             result = run.simulate(one.method, chosen, out=folder, observer=observer, track=track)
-        executors.setdefault(model, result.executor)
+        executor = result.executor
+    if runs_on(executor, device_of(one.scenario.device)):  # one that is done may be of another machine
+        executors.setdefault(model, executor)
     return _read(folder)
 
 

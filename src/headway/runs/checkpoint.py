@@ -28,22 +28,12 @@ from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows
 from headway.runs.files import read_json, sync_folder, write_atomically, write_json
-from headway.scenario import Scenario
+from headway.scenario import FREE, Scenario
 from headway.vectors import laid_out, moved, named_leaves, refill
 
 FORMAT = 1
-_FREE = (
-    "rounds",
-    "target",
-    "stop_at_target",
-    "data_dir",
-    "device",
-    "executor",
-    "checkpoint_every",
-    "client_state_mb",
-    "seeds",
-)
-"""Settings that may change between a run and its resume."""
+_FREE = FREE - {"deterministic"} | {"rounds", "target", "stop_at_target", "seeds"}
+"""Settings that may change between a run and its resume: when it ends too, but not that its bits can be repeated."""
 _TOTALS = ("bytes_down", "bytes_up", "steps", "best_loss")
 
 
@@ -156,7 +146,7 @@ class Checkpoint:
         smoothed = Smoothed(**manifest["smoothed"])
         totals = {total: manifest["totals"][total] for total in _TOTALS}
         progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **totals)
-        store = ClientStates(self.world.state_limit)
+        store = ClientStates(self.world.state_limit, self.folder)
         if self.rows.used:
             if manifest["clients"] != self.rows.layout():
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from headway.engine import simulation
-from headway.engine.choice import choose
+from headway.engine.choice import choose, kept
 from headway.engine.executor import Executor
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
@@ -126,8 +126,7 @@ def _drive(world: World, folder: Path | None, observer: Observer, track: Mapping
     begun = checkpoint is not None and checkpoint.exists()
     asked = world.scenario.executor
     if checkpoint and begun:
-        before: str = checkpoint.read()["executor"]
-        asked = before if asked == "auto" or before.startswith(asked) else asked
+        asked = kept(asked, checkpoint.read()["executor"], world.device)
     executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
     try:
         with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
@@ -151,7 +150,7 @@ def _driven(
     if checkpoint is not None and checkpoint.exists():
         progress, store = checkpoint.reopen()
     else:
-        progress, store = simulation.begin(world), ClientStates(world.state_limit)
+        progress, store = simulation.begin(world), ClientStates(world.state_limit, folder)
     past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
     if folder is not None:
         (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
@@ -281,22 +280,34 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
 
     scenario.toml is written last: with it the folder is in use.
     """
+    _check_free(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    beside = folder / "scenario.toml.part"
+    with records.appending(beside):  # of several who found it free, one goes on
+        try:
+            _check_free(folder)
+        except UserError:
+            beside.unlink(missing_ok=True)  # made here, after another was done with its own
+            raise
+        if study is not None:
+            write_json(folder / "study.json", {"methods": study})
+        else:
+            (folder / "study.json").unlink(missing_ok=True)
+        write_atomically(folder / "scenario.toml", scenario.as_toml().encode())
+    return folder
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is in use."""
     if folder.exists() and (not folder.is_dir() or {file.name for file in folder.iterdir()} - _LEFT_OVER):
         advice = "it holds other files" if folder.is_dir() else "it is a file"
         if (folder / "scenario.toml").is_file():
             done = finished(folder)
             advice = f"headway report {folder} shows it" if done else f"headway resume {folder} goes on with it"
         raise UserError(f"{folder} is already used ({advice}); give another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
-    if study is not None:
-        write_json(folder / "study.json", {"methods": study})
-    else:
-        (folder / "study.json").unlink(missing_ok=True)
-    write_atomically(folder / "scenario.toml", scenario.as_toml().encode())
-    return folder
 
 
 def unclaim(folder: Path) -> None:
@@ -324,16 +335,26 @@ def _world(
         raise UserError(f"{folder} was run with a model of its own; give it again: headway.resume(…, model=…)")
     if scenario.data == "own" and clients is None:
         raise UserError(f"{folder} was run with data of its own; give it again: headway.resume(…, clients=…, test=…)")
-    if method is None:
-        if scenario.method is None:
-            raise UserError(f"{folder / 'scenario.toml'} names no method")
-        method = in_catalogue(str(scenario.method))
-        if method is None:
-            raise UserError(
-                f"{folder} was run with '{scenario.method}', which is no method of the catalogue; if it is one of your "
-                "own, give it again: headway.resume(…, method=…)"
-            )
-    return build(scenario, method, model=model, clients=clients, test=test)
+    return build(scenario, _method(folder, scenario, method), model=model, clients=clients, test=test)
+
+
+def _method(folder: Path, scenario: Scenario, given: Method | None) -> Method:
+    """The method of a run: the catalogue's, or one's own, given again; another would be another run."""
+    if scenario.method is None:
+        raise UserError(f"{folder / 'scenario.toml'} names no method")
+    known = in_catalogue(scenario.method)
+    if known is not None and given in (None, known):  # also in another spelling
+        return known
+    if given is None:
+        raise UserError(
+            f"{folder} was run with '{scenario.method}', which is no method of the catalogue; if it is one of your "
+            "own, give it again: headway.resume(…, method=…)"
+        )
+    if given.name != scenario.method:
+        raise UserError(
+            f"{folder} was run with '{scenario.method}', not with '{given.name}'; start a new run for another method"
+        )
+    return checked(given)
 
 
 def finished(folder: Path) -> bool:

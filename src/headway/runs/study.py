@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from headway.engine.choice import kept
+from headway.engine.world import device_of
 from headway.errors import Diverged, UserError
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
@@ -19,7 +21,7 @@ from headway.runs import run
 from headway.runs.files import read_json
 from headway.runs.run import Observer, Result
 from headway.runs.trackers.tracking import trackers
-from headway.scenario import Scenario
+from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
 
 
@@ -62,9 +64,27 @@ def _short(result: Result) -> str:
     return f"failed at round {done + 1}" if run.failure(folder) else f"{done} of {result.scenario.rounds} rounds"
 
 
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name)
+
+
 def _place(folder: Path, name: str, seed: int) -> Path:
     """The folder of one run of a study."""
-    return folder / re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name) / f"seed-{seed}"
+    return folder / _slug(name) / f"seed-{seed}"
+
+
+def _check_folders(names: Sequence[str]) -> None:
+    """Refuse names that give no folder of their own: the second would be taken for the first."""
+    taken: dict[str, str] = {}
+    for name in names:
+        slug = _slug(name)
+        if slug in ("", ".", ".."):
+            raise UserError(f"'{name}' cannot be the name of a folder; give the method another: Method(…, name=…)")
+        if slug in taken:
+            raise UserError(
+                f"'{taken[slug]}' and '{name}' would be kept in one folder, '{slug}'; give one of them another name"
+            )
+        taken[slug] = name
 
 
 def _names(folder: Path) -> list[str]:
@@ -121,6 +141,7 @@ def compare(
     trackers(track, kept=out is not None)  # told before the folder is made
     folder = None
     if out is not None:
+        _check_folders(names)
         folder = run.claim(Path(out), chosen, names)
     try:
         return _run_all(asked, chosen, folder, observer, track, objects)
@@ -153,7 +174,7 @@ def _run_all(
 ) -> Study:
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
-    executor = scenario.executor
+    executor, device = scenario.executor, device_of(scenario.device)
     for method in methods:
         for one in run.seeded(scenario):
             place = _place(folder, method.name, one.seed) if folder else None
@@ -167,7 +188,7 @@ def _run_all(
                 failed[f"{method.name}, seed {one.seed}"] = fault
                 continue
             runs.setdefault(method.name, []).append(result)
-            executor = result.executor  # one choice for all: a table must not mix roundings
+            executor = kept(executor, result.executor, device)  # one choice for all, so that they can be compared
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause
@@ -244,17 +265,8 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
     return Study(runs, None, "; ".join(notes + failed), tuple(failed))
 
 
-_MAY_DIFFER = (
-    "method",
-    "seed",
-    "seeds",
-    "target",
-    "device",
-    "executor",
-    "deterministic",
-    "checkpoint_every",
-    "data_dir",
-)
+_MAY_DIFFER = FREE | {"method", "seed", "seeds", "target"}
+"""How runs are executed, and what a table is over; its target is that of its first run."""
 
 
 TUNED = ("rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip")
@@ -266,7 +278,7 @@ def _check_comparable(one: Result, other: Result, tuned: Sequence[str]) -> None:
     mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
     known = [method for method in (run.in_catalogue(one.method), run.in_catalogue(other.method)) if method is not None]
     suggested = {name for method in known for name in method.suggests}
-    for name in sorted((mine.keys() | theirs.keys()) - {*_MAY_DIFFER, *tuned} - suggested):
+    for name in sorted((mine.keys() | theirs.keys()) - _MAY_DIFFER.union(tuned, suggested)):
         if mine.get(name) != theirs.get(name):
             advice = "; --tuned lets it differ between methods" if name in TUNED and one.method != other.method else ""
             raise UserError(

@@ -42,7 +42,7 @@ def picture(sweep: Sweep, path: Path) -> Path:
             _heat_map(axes, sweep, *varied)
         else:
             _bars(axes, sweep)
-        scenario = sweep.scenario
+        scenario = (*sweep.ran, sweep.scenario)[0]
         title = textwrap.fill(f"{sweep.method} · {scenario.data}, {scenario.partition}", int(10 * width))
         figure.suptitle(f"{title}\n{heading(sweep)}, after {_rounds(sweep)} rounds", fontsize=11)
         figure.savefig(path, dpi=130)

@@ -18,20 +18,20 @@ from typing import Any
 
 from torch import nn
 
+from headway.engine.choice import runs_on
 from headway.engine.world import device_of
 from headway.errors import Diverged, UserError
 from headway.runs import records, run
 from headway.runs.environment import commit, environment
 from headway.runs.files import read_json, write_json
 from headway.runs.run import Observer
-from headway.scenario import Scenario
+from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
 from headway.tuning.grid import Asked, Candidate, Grid, candidates, grid, text
 from headway.tuning.halving import Stage, stages
 
 VALIDATION = 0.1
 """The share of each client's samples that is held out where none is given."""
-_EXECUTION = ("device", "executor", "deterministic", "checkpoint_every", "data_dir", "client_state_mb")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class Sweep:
     """The scenario's name or file, as a flag takes it; nothing where it has none."""
     settings: dict[str, Any] = field(repr=False)
     """What was set besides."""
+    ran: tuple[Scenario, ...] = field(default=(), repr=False)
+    """What the runs were really of: clients counted, with what the method suggests and with the user's own data."""
 
     @property
     def ranking(self) -> list[Trial]:
@@ -229,7 +231,7 @@ class _Plan:
     @property
     def request(self) -> dict[str, Any]:
         """What the numbers depend on: the same in a folder's sweep.json and here, or it is another sweep."""
-        scenario = {name: value for name, value in self.scenario.as_dict().items() if name not in _EXECUTION}
+        scenario = {name: value for name, value in self.scenario.as_dict().items() if name not in FREE}
         values = {name: list(values) for name, values in self.grid.items()}
         return {"method": self.method, "grid": values, "budget": self.budget, "own": self.own, "scenario": scenario}
 
@@ -255,7 +257,16 @@ class _Plan:
         runner = _Runner(self.scenario, out, own, observer)
         trials = runner.all_stages(every, plan)
         found = Sweep(
-            self.method, self.grid, self.scenario, plan, trials, runner.measure, out, self.source, dict(self.settings)
+            method=self.method,
+            grid=self.grid,
+            scenario=self.scenario,
+            stages=plan,
+            trials=trials,
+            measure=runner.measure,
+            folder=out,
+            source=self.source,
+            settings=dict(self.settings),
+            ran=runner.ran(every),
         )
         write_json(out / "sweep.json", {"finished": True, **found.as_dict(), **about})
         return found
@@ -314,6 +325,14 @@ class _Runner:
         going_on = {one.number for one in alive}
         return [self._ended(trial, trial.candidate.number in going_on) for trial in trials.values()]
 
+    def ran(self, every: list[Candidate]) -> tuple[Scenario, ...]:
+        """The scenarios of the runs that were begun."""
+        places = [self._place(one, seed) for one in every for seed in run.seeded(self.scenario)]
+        return tuple(scenario_of(place) for place in places if (place / "scenario.toml").is_file())
+
+    def _place(self, one: Candidate, scenario: Scenario) -> Path:
+        return self.out / one.folder / f"seed-{scenario.seed}"
+
     def _tell(self, message: str) -> None:
         if self.observer is not None:
             self.observer.tell(message)
@@ -344,7 +363,7 @@ class _Runner:
         return dataclasses.replace(trial, rounds=rounds, scores=scores)
 
     def _score(self, one: Candidate, scenario: Scenario, rounds: int) -> float:
-        place = self.out / one.folder / f"seed-{scenario.seed}"
+        place = self._place(one, scenario)
         noted = place / "diverged.json"
         if noted.is_file() and read_json(noted)["rounds"] <= rounds:  # it would again; the stage before was good
             raise Diverged(str(read_json(noted)["failure"]))
@@ -366,12 +385,17 @@ class _Runner:
             had = scenario_of(place).rounds
             if had > rounds or (had == rounds and run.finished(place)):
                 if run.finished(place):
-                    self.executors.setdefault(model, read_json(place / "summary.json")["executor"])
+                    self._chose(model, read_json(place / "summary.json")["executor"])
                 return records.read(place / "rounds.jsonl")
             run.lengthen(place, rounds)
             result = run.resume(place, observer=self.observer, **self.own)
         else:
             chosen = scenario.changed(rounds=rounds, executor=self.executors.get(model, scenario.executor))
             result = run.simulate(one.method, chosen, out=place, observer=self.observer, **self.own)
-        self.executors.setdefault(model, result.executor)
+        self._chose(model, result.executor)
         return result.records
+
+    def _chose(self, model: str, executor: str) -> None:
+        """Remember an executor, unless it is of a run that another device began."""
+        if runs_on(executor, device_of(self.scenario.device)):
+            self.executors.setdefault(model, executor)

@@ -34,6 +34,15 @@ def cells(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
+def problem(sweep: Sweep) -> str:
+    """Data, split and who took part; where candidates differ in that, only how many clients there are."""
+    if not sweep.ran:  # no run was begun, so nobody has counted
+        return f"{sweep.scenario.data}, {sweep.scenario.partition}"
+    first, who = sweep.ran[0], {in_words(scenario) for scenario in sweep.ran}
+    words = who.pop() if len(who) == 1 else f"{first.clients} clients"
+    return f"{first.data}, {first.partition}, {words}"
+
+
 def caption(sweep: Sweep) -> str:
     scenario = sweep.scenario
     seeds = f"{scenario.seeds} seeds, ± over seeds" if scenario.seeds > 1 else f"seed {scenario.seed}"
@@ -41,7 +50,7 @@ def caption(sweep: Sweep) -> str:
     how = f"{sweep.stages[0].rounds} rounds each" if len(sweep.stages) == 1 else f"halving: {shared} rounds"
     measure = f"EMA({scenario.smoothing:g}) of the accuracy" if sweep.measure == "accuracy" else "mean squared error"
     return (
-        f"{sweep.method} on {scenario.data}, {scenario.partition}, {in_words(scenario)}; {how}; {seeds}; {measure} on "
+        f"{sweep.method} on {problem(sweep)}; {how}; {seeds}; {measure} on "
         f"{100 * (scenario.validation or 0):.3g} % of each client's training samples, held out; the test set is unused"
     )
 
