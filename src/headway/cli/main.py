@@ -18,7 +18,7 @@ from headway.cli.screen import ENDLESS, JSON, TRACK, aside, print_json, screen
 from headway.errors import ClientError, RunsFailed, UserError
 
 app = typer.Typer(
-    help="Accelerated federated learning: run, compare, reproduce and deploy.",
+    help="Accelerated federated learning: run, compare and reproduce.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
