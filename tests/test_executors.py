@@ -82,13 +82,13 @@ def test_a_compiled_step_fills_the_largest_batch() -> None:
         assert alone({}, assignment, smallest, compiled)["computed"] == smallest.steps * batch
 
 
-@pytest.mark.parametrize(("sampling", "share"), [("full", 0.5), ("fixed", 1.0), ("fixed", 0.5)])
 def test_a_trial_has_the_clients_that_count() -> None:
     """Those asked beyond the cohort do not train in a round, so no executor makes room for them."""
     contest = choice._Contest(world("fedavg", participation=0.5, over_selection=1.0))
     assert len(contest.assignment.works) == contest.cohort == 3
 
 
+@pytest.mark.parametrize(("sampling", "share"), [("full", 0.5), ("fixed", 1.0), ("fixed", 0.5)])
 def test_the_length_of_a_run_is_judged_by_who_is_asked(
     sampling: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
