@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.screen import JSON, aside, print_json, screen
+from headway.cli.screen import JSON, aside, listed, print_json, screen
 from headway.errors import UserError
 
 PRECISIONS = ("fp32", "tf32", "bf16")
-
-
-def _names(spelled: str | None) -> list[str] | None:
-    return None if spelled is None else [name.strip() for name in spelled.split(",")]
 
 
 def bench(
@@ -49,16 +45,16 @@ def bench(
     from headway.engine.world import device_of
     from headway.scenario import Scenario
 
-    precisions = list(dict.fromkeys(_names(precision) or ()))
+    precisions = list(dict.fromkeys(listed(precision) or ()))
     for asked in precisions:
         if asked not in PRECISIONS:
             raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
     machine = device_of(Scenario(device=device).device)
-    names = measure.chosen(_names(engines))
+    names = measure.chosen(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     console = aside()
     results = []
-    for work in workloads.named(_names(workload) or small):
+    for work in workloads.named(listed(workload) or small):
         chosen = precisions or [measure.default_precision(machine)]
         result = measure.measure(
             work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim", soft_wrap=True)

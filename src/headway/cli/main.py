@@ -38,8 +38,9 @@ QUIET = typer.Option("--quiet", help="no progress bar")
 def _folder(out: Path | None, label: str) -> Path:
     if out is not None:
         return out
-    name = "".join(character if character.isalnum() or character in "+.-" else "-" for character in label)
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    from headway.runs.files import slug
+
+    return Path("runs") / f"{slug(label)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 @app.command()
@@ -157,14 +158,11 @@ def report(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """A page (report.html), tables and a picture of runs that are there already."""
+    from headway.runs.files import made
     from headway.runs.study import load_study
 
     study = load_study(runs, tuned)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{out} cannot be made: {fault.strerror}") from None
-    _report(study, out, json)
+    _report(study, made(out), json)
 
 
 @app.command()

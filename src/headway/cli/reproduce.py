@@ -11,7 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from headway.cli.screen import JSON, TRACK, aside, print_json, screen
+from headway.cli.screen import JSON, TRACK, aside, listed, print_json, screen
 from headway.errors import RunsFailed, UserError, nearest
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
 _FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
-
-
-def _names(spelled: str | None) -> list[str] | None:
-    return None if spelled is None else [name.strip() for name in spelled.split(",")]
 
 
 def reproduce(
@@ -112,7 +108,7 @@ def reproduce(
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     settings |= {"device": device, "precision": precision, "executor": executor}
     scale = scale or about.get("scale", "full")
-    plan = planned(chosen, rows=_names(rows), data=_names(data), scale=scale, profile=profile, **settings)
+    plan = planned(chosen, rows=listed(rows), data=listed(data), scale=scale, profile=profile, **settings)
     if dry_run:
         _dry_run(plan, trial, json)
         return
@@ -272,7 +268,7 @@ def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, trac
 def _write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
     """Tables and pictures into a folder; the pictures' paths."""
     from headway.papers.pictures import pictures
-    from headway.papers.reproduce import made
+    from headway.runs.files import made
 
     for name, file in _FILES.items():
         (made(folder) / file).write_text(_text(plan, outcomes, name), encoding="utf-8")

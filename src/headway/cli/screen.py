@@ -20,6 +20,11 @@ WIDE, ENDLESS = 140, 1000
 """Columns where there is no edge: of tables that choose by them what they show, and of all else."""
 
 
+def listed(spelled: str | None) -> list[str] | None:
+    """Names that are given with commas."""
+    return None if spelled is None else [name.strip() for name in spelled.split(",")]
+
+
 def screen(least: int = WIDE) -> Console:
     """Standard output, for results; a file or a pipe has no edge."""
     console = Console(highlight=False)

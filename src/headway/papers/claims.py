@@ -7,9 +7,9 @@ from typing import Any
 
 from headway.errors import UserError
 from headway.papers.plan import Plan
-from headway.papers.reproduce import Outcome, Outcomes, about, difference, found_in, made, places
+from headway.papers.reproduce import Outcome, Outcomes, about, difference, found_in, places
 from headway.runs import records
-from headway.runs.files import read_json, write_atomically, write_json
+from headway.runs.files import made, read_json, write_atomically, write_json
 from headway.scenario import scenario as scenario_of
 
 NOTE = "reproduce.json"

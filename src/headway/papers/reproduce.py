@@ -16,7 +16,7 @@ from headway.errors import UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
 from headway.runs import records, run
 from headway.runs.environment import commit, environment
-from headway.runs.files import read_json, write_json
+from headway.runs.files import made, read_json, write_json
 from headway.runs.run import Observer
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import FREE, Scenario
@@ -175,14 +175,6 @@ def about(plan: Plan) -> dict[str, Any]:
         "seeds": len({one.scenario.seed for one in plan.runs}),
         "chosen": list(plan.preset.chosen),
     }
-
-
-def made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
-    return folder
 
 
 def noted(folder: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Writing so that a kill at any moment leaves the old file or the new one, never a part."""
+"""Folders, and writing so that a kill at any moment leaves the old file or the new one, never a part."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,17 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is missing") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as fault:
         raise UserError(f"{path} cannot be read: {fault}") from None
+
+
+def made(folder: Path) -> Path:
+    """The folder, made with those above it where they are not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    return folder
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder: letters and digits without accents, and `.+=_-`."""
+    return re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name)

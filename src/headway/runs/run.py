@@ -29,7 +29,7 @@ from headway.methods.spelling import method as spelled
 from headway.runs import records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
-from headway.runs.files import read_json, write_atomically, write_json
+from headway.runs.files import made, read_json, write_atomically, write_json
 from headway.runs.trackers.tracking import Tracker, Tracking, trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
@@ -281,10 +281,7 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
     scenario.toml is written last: with it the folder is in use.
     """
     _check_free(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{folder} cannot be made: {fault.strerror}") from None
+    made(folder)
     beside = folder / "scenario.toml.part"
     with records.appending(beside):  # of several who found it free, one goes on
         try:

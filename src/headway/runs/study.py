@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import run
-from headway.runs.files import read_json
+from headway.runs.files import read_json, slug
 from headway.runs.run import Observer, Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import FREE, Scenario
@@ -64,27 +63,23 @@ def _short(result: Result) -> str:
     return f"failed at round {done + 1}" if run.failure(folder) else f"{done} of {result.scenario.rounds} rounds"
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+=_-]+", "-", name)
-
-
 def _place(folder: Path, name: str, seed: int) -> Path:
     """The folder of one run of a study."""
-    return folder / _slug(name) / f"seed-{seed}"
+    return folder / slug(name) / f"seed-{seed}"
 
 
 def _check_folders(names: Sequence[str]) -> None:
     """Refuse names that give no folder of their own: the second would be taken for the first."""
     taken: dict[str, str] = {}
     for name in names:
-        slug = _slug(name)
-        if slug in ("", ".", ".."):
+        own = slug(name)
+        if own in ("", ".", ".."):
             raise UserError(f"'{name}' cannot be the name of a folder; give the method another: Method(…, name=…)")
-        if slug in taken:
+        if own in taken:
             raise UserError(
-                f"'{taken[slug]}' and '{name}' would be kept in one folder, '{slug}'; give one of them another name"
+                f"'{taken[own]}' and '{name}' would be kept in one folder, '{own}'; give one of them another name"
             )
-        taken[slug] = name
+        taken[own] = name
 
 
 def _names(folder: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from headway.errors import UserError, nearest
 from headway.methods.spelling import chosen as entry_of
 from headway.methods.spelling import method as spelled
 from headway.methods.spelling import owner, pieces, with_option
+from headway.runs.files import slug
 from headway.scenario import Scenario, field_type
 
 Grid = dict[str, tuple[Any, ...]]
@@ -43,8 +43,7 @@ class Candidate:
 
     @cached_property
     def folder(self) -> str:
-        slug = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", self.label)
-        return f"{self.number:03d}-{slug[:80]}"
+        return f"{self.number:03d}-{slug(self.label)[:80]}"
 
 
 def text(value: Any) -> str:

@@ -23,7 +23,7 @@ from headway.engine.world import device_of
 from headway.errors import Diverged, UserError
 from headway.runs import records, run
 from headway.runs.environment import commit, environment
-from headway.runs.files import read_json, write_json
+from headway.runs.files import made, read_json, slug, write_json
 from headway.runs.run import Observer
 from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
@@ -184,8 +184,7 @@ def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, 
     """A folder under runs/ that is the same for the same request, so that the same command goes on."""
     plan = _Plan.made(method, grid, scenario, budget, settings, [])
     digest = hashlib.sha256(json.dumps(plan.request, sort_keys=True).encode()).hexdigest()[:8]
-    name = "".join(character if character.isalnum() or character in "+.-" else "-" for character in plan.method)
-    return Path("runs", "sweep", f"{name[:40]}-{digest}")
+    return Path("runs", "sweep", f"{slug(plan.method)[:40]}-{digest}")
 
 
 @dataclass(frozen=True)
@@ -282,10 +281,7 @@ def _claim(out: Path, about: dict[str, Any]) -> None:
         return
     if out.exists() and (not out.is_dir() or {file.name for file in out.iterdir()} - {"sweep.json.part"}):
         raise UserError(f"{out} is already used (it holds other files); give another folder with --out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise UserError(f"{out} cannot be made: {fault.strerror}") from None
+    made(out)
     write_json(path, {"finished": False, **about})
 
 
