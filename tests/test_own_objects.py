@@ -197,12 +197,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"clients": [PAIR, PAIR, (PAIR[0].long(), PAIR[1])]},
         "client 2 has samples of type int64, client 0 of type float32",
     ),
-    "bytes, test numbers": (
-        {"clients": [(PAIR[0].byte(), PAIR[1])]},
+    "bytes, test numbers beyond 1": (
+        {"clients": [(PAIR[0].byte(), PAIR[1])], "test": (PAIR[0] + 1.5, PAIR[1])},
         "the test set has samples of type float32, client 0 of type uint8",
     ),
-    "numbers, test bytes": (
-        {"test": (PAIR[0].byte(), PAIR[1])},
+    "numbers below 0, test bytes": (
+        {"clients": [(PAIR[0] - 0.5, PAIR[1])], "test": (PAIR[0].byte(), PAIR[1])},
         "the test set has samples of type uint8, client 0 of type float32",
     ),
     "items of bytes and numbers": (

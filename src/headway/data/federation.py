@@ -208,15 +208,24 @@ def _targets(y: Tensor) -> Tensor:
     return y if y.is_floating_point() else y.long()
 
 
-def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Tensor]) -> None:
-    """Samples and targets must have the shape and the kind of client 0's: joined, other types would change silently."""
+def _both_scaled(*samples: Tensor) -> bool:
+    """Bytes beside what was divided by 255 already."""
+    numbers = [x for x in samples if _kind(x) == "numbers"]
+    return {_kind(x) for x in samples} == {"bytes", "numbers"} and all(x.min() >= 0 and x.max() <= 1 for x in numbers)
+
+
+def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Tensor], apart: bool = False) -> None:
+    """Samples and targets must have the shape and the kind of client 0's: joined, other types would change silently.
+
+    `apart`: they are not joined, so bytes may stand beside numbers from 0 to 1, which are the same.
+    """
     for part, mine, its in zip(("samples", "targets"), pair, first, strict=True):
         if mine.shape[1:] != its.shape[1:]:
             raise UserError(
                 f"{what} has {part} of shape {tuple(mine.shape[1:])}, client 0 of shape {tuple(its.shape[1:])}"
             )
     (x, y), (x_first, y_first) = pair, first
-    if _kind(x) != _kind(x_first):
+    if _kind(x) != _kind(x_first) and not (apart and _both_scaled(x, x_first)):
         raise UserError(
             f"{what} has samples of type {_type(x)}, client 0 of type {_type(x_first)}; give all alike"
             " (uint8 is divided by 255, other types are not)"
@@ -239,8 +248,9 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
         raise UserError("there are no clients")
     pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
     x_test, y_test = _pair(test, "the test set")
-    for what, pair in [*((f"client {n}", pair) for n, pair in enumerate(pairs)), ("the test set", (x_test, y_test))]:
-        _check_alike(what, pair, pairs[0])
+    for number, pair in enumerate(pairs):
+        _check_alike(f"client {number}", pair, pairs[0])
+    _check_alike("the test set", (x_test, y_test), pairs[0], apart=True)
     bounds = np.cumsum([0, *(len(y) for _, y in pairs)])
     y, y_test = torch.cat([_targets(y) for _, y in pairs]), _targets(y_test)
     classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1
