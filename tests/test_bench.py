@@ -228,6 +228,16 @@ def test_engines_are_all_a_scenario_can_ask_for() -> None:
     assert not any(name.startswith("graphed:") for name in every)
 
 
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "measure", lambda *given: pytest.fail("it was measured"))
+    (tmp_path / "file").touch()
+    fault = CliRunner().invoke(app, ["bench", "--workload", "mlp", "--out", str(tmp_path / "file")]).exception
+    assert isinstance(fault, UserError)
+    assert "cannot be made" in str(fault)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -26,6 +26,15 @@ USERS = 6
 PAIR = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]))
 
 
+class Twofold(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inner(x), x
+
+
 def one_line(ask: Callable[[], Any], *words: str) -> None:
     with pytest.raises(UserError) as caught:
         ask()
@@ -230,6 +239,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "clients one by one": ({"clients": iter([PAIR])}, "it must be a sequence of datasets, one for each client"),
     "a number of own clients": ({"clients": 7}, "clients (one dataset each)"),
     "a function for a model": ({"model": lambda: nn.Linear(2, 3)}, "model is of type function; it must be a torch.nn"),
+    "a model with two answers": ({"model": Twofold()}, "the model answers with a tuple; it must return one tensor"),
+    "whole numbers for a network of numbers": (
+        {"clients": [(PAIR[0].long(), PAIR[1])], "test": (PAIR[0].long(), PAIR[1])},
+        "(whole numbers are taken as tokens; give features as float32)",
+    ),
     "a class for a model": ({"model": nn.Linear}, "model is the class Linear; it must be a torch.nn.Module"),
     "a number for a scenario": ({"scenario": 3}, "scenario is of type int; give a name"),
     "a dict for a scenario": ({"scenario": {"rounds": 3}}, "scenario is of type dict; give a name"),
@@ -241,6 +255,10 @@ def test_wrong_objects_are_refused(case: str) -> None:
     changes, words = WRONG[case]
     right: dict[str, Any] = {"model": nn.Linear(2, 3), "clients": [PAIR, PAIR], "test": PAIR}
     one_line(lambda: headway.simulate("fedacg", **right | changes, rounds=1, device="cpu"), words)
+
+
+def test_a_number_is_no_method() -> None:
+    one_line(lambda: headway.simulate(3, rounds=1), "method is of type int; give a name such as 'fedacg'")  # type: ignore[arg-type]
 
 
 def test_a_number_is_no_sequence_of_clients() -> None:

@@ -43,6 +43,7 @@ def bench(
     """The same rounds in every executor, a plain PyTorch loop and other simulators, side by side."""
     from headway.bench import measure, table, workloads
     from headway.engine.world import device_of
+    from headway.runs.files import made
     from headway.scenario import Scenario
 
     precisions = list(dict.fromkeys(listed(precision) or ()))
@@ -52,6 +53,8 @@ def bench(
     machine = device_of(Scenario(device=device).device)
     names = measure.chosen(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
+    if out is not None:
+        made(out)  # before anything is measured
     console = aside()
     results = []
     for work in workloads.named(listed(workload) or small):

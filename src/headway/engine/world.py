@@ -254,7 +254,12 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
             logits = network.evaluate(network.parameters, network.buffers, sample)
     except (RuntimeError, ValueError, TypeError, IndexError) as fault:
         cause = str(fault).splitlines()[0]
-        raise UserError(f"the model does not take samples of shape {federation.sample_shape}: {cause}") from fault
+        advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
+        raise UserError(
+            f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}"
+        ) from fault
+    if not isinstance(logits, Tensor):
+        raise UserError(f"the model answers with a {type(logits).__name__}; it must return one tensor")
     if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
         raise UserError(
             f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"

@@ -18,6 +18,8 @@ def method(spelled: str | Method) -> Method:
     """The method that a text names; a `Method` is returned as it is."""
     if isinstance(spelled, Method):
         return spelled
+    if not isinstance(spelled, str):
+        raise UserError(f"method is of type {type(spelled).__name__}; give a name such as 'fedacg' or a headway.Method")
     first, *others = pieces(spelled)
     built = _single(first, METHODS)
     for other in others:
