@@ -198,6 +198,26 @@ def test_the_caption_of_a_sweep_that_never_began_counts_nobody(tmp_path: Path) -
     assert "clients a round" not in caption(found)
 
 
+def test_data_that_has_changed_is_refused(tmp_path: Path) -> None:
+    """Scores that are there already would be of other samples; data that is gone is no other."""
+    file = tmp_path / "own.npz"
+
+    def asked(seed: int | None) -> Sweep:
+        file.unlink(missing_ok=True)
+        if seed is not None:
+            draw = np.random.default_rng(seed)
+            x, y = draw.normal(size=(40, 5)).astype(np.float32), draw.integers(0, 3, 40)
+            np.savez(file, x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])
+        given = {**TINY, "data": f"npz:{file}", "partition": "iid", "clients": 4, "out": tmp_path / "sweep"}
+        return sweep("fedavg", {"rate": [0.01, 0.1]}, **given)
+
+    first = asked(0)
+    for again in (0, None):
+        assert asked(again).as_dict() == first.as_dict()
+    with pytest.raises(UserError, match=r"is not what .* was run with"):
+        asked(1)
+
+
 # ── sharing rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -5,6 +5,7 @@ The test set has no part in it: the runs of a sweep never see it, and no number 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -18,10 +19,12 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.sources.files import Missing
 from headway.engine.choice import runs_on
-from headway.engine.world import device_of
+from headway.engine.world import build, device_of
 from headway.errors import Diverged, UserError
-from headway.runs import records, run
+from headway.methods.spelling import method as spelled
+from headway.runs import records, run, splits
 from headway.runs.environment import commit, environment
 from headway.runs.files import made, read_json, slug, write_json
 from headway.runs.run import Observer
@@ -309,6 +312,7 @@ class _Runner:
     measure: str = "accuracy"
 
     def all_stages(self, every: list[Candidate], plan: list[Stage]) -> list[Trial]:
+        self._check_data(every)
         trials = {one.number: Trial(one) for one in every}
         alive = list(every)
         for number, stage in enumerate(plan, 1):
@@ -323,8 +327,11 @@ class _Runner:
 
     def ran(self, every: list[Candidate]) -> tuple[Scenario, ...]:
         """The scenarios of the runs that were begun."""
-        places = [self._place(one, seed) for one in every for seed in run.seeded(self.scenario)]
-        return tuple(scenario_of(place) for place in places if (place / "scenario.toml").is_file())
+        return tuple(scenario_of(place) for one in every for place in self._begun(one))
+
+    def _begun(self, one: Candidate) -> list[Path]:
+        places = [self._place(one, seed) for seed in run.seeded(self.scenario)]
+        return [place for place in places if (place / "scenario.toml").is_file()]
 
     def _place(self, one: Candidate, scenario: Scenario) -> Path:
         return self.out / one.folder / f"seed-{scenario.seed}"
@@ -390,6 +397,16 @@ class _Runner:
             result = run.simulate(one.method, chosen, out=place, observer=self.observer, **self.own)
         self._chose(model, result.executor)
         return result.records
+
+    def _check_data(self, every: list[Candidate]) -> None:
+        """Refuse to go on with data that has changed since; the first run that was begun stands for all."""
+        begun = [(one, place) for one in every for place in self._begun(one)]
+        if self.own or not begun:
+            return
+        one, place = begun[0]
+        anywhere = scenario_of(place).changed(device="cpu", precision="auto")
+        with contextlib.suppress(Missing):  # what is not there any more cannot be another
+            splits.keep(place, build(anywhere, spelled(one.method)))
 
     def _chose(self, model: str, executor: str) -> None:
         """Remember an executor, unless it is of a run that another device began."""
