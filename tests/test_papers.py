@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_collected_tables() -> None:
 
 
 def test_a_number_stands_in_its_row_and_column() -> None:
-    one, column = preset("fedacg/table-1a"), "cifar10/dir0.3/100x5%"
+    one, column = preset("fedacg/table-1a"), "cifar10/authors0.3/100x5%"
     assert one.numbers["fedavg", column, "accuracy@500"].value == 74.36
     assert one.numbers["fedacg", column, "accuracy@1000"].value == 89.10
     assert one.numbers["fedacg", column, "rounds_to_81"].value == 319

@@ -137,9 +137,9 @@ def test_shared_figures_have_the_numbers_of_the_tables_whose_runs_they_are() -> 
     value = {name: one.value for (row, _, name), one in table.items() if row == "fedacg"}
     assert set(marks(axes, "o")) == {(1000, value["accuracy@1000"]), (value["rounds_to_38"], 38)}
     # FedAGM prints 800R over what is round 1000
-    tiny_imagenet = plan(preset("fedagm/figure-3"), rows=["fedavg"], data=["tiny-imagenet/dir0.3/100x5%"])
+    tiny_imagenet = plan(preset("fedagm/figure-3"), rows=["fedavg"], data=["tiny-imagenet/authors0.3/100x5%"])
     (axes,) = drawn(tiny_imagenet, filled(tiny_imagenet, lambda *_: records([0.1] * 1000)), "curves").axes
-    printed = preset("fedagm/table-2").numbers["fedavg", "tiny-imagenet/dir0.3/100x5%", "accuracy@800"]
+    printed = preset("fedagm/table-2").numbers["fedavg", "tiny-imagenet/authors0.3/100x5%", "accuracy@800"]
     assert (1000, printed.value) in marks(axes, "o")
     # a highest accuracy is of no round: it stands at the right edge
     best = plan(preset("gradma/figure-1"), rows=["fedavg"], data=["mnist"])
@@ -164,7 +164,7 @@ def test_tiny_is_marked_and_has_no_published_points() -> None:
     figure = drawn(wanted, filled(wanted, lambda *_: records(rising(60, 0.5))), "curves")
     assert "SCALED DOWN (tiny)" in " ".join(figure.get_suptitle().split())
     assert "not comparable with the published numbers" in note(figure)
-    assert [axes.get_title() for axes in figure.axes] == ["cifar10/dir0.3/100x5%", "cifar100/dir0.3/100x5%"]
+    assert [axes.get_title() for axes in figure.axes] == ["cifar10/authors0.3/100x5%", "cifar100/authors0.3/100x5%"]
     assert not any(marks(axes, "o") for axes in figure.axes)
 
 
@@ -183,7 +183,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path: Path) -> N
     assert list(lines(left)) == ["fedavg", "fedprox (failed)", "fedacg"]
     assert list(lines(right)) == ["fedprox (failed)", "fedacg"]
     assert marks(left, "x") == [(2, 15)]
-    assert "failed: fedprox missing: fedavg (cifar100/dir0.3/100x5%)" in note(figure)
+    assert "failed: fedprox missing: fedavg (cifar100/authors0.3/100x5%)" in note(figure)
     nothing: Outcomes = {run: Outcome(failure="no data") for run in wanted.runs}
     for kind in ("curves", "bars"):
         assert "failed: fedavg, fedprox, fedacg" in note(drawn(wanted, nothing, kind))

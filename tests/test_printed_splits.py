@@ -15,6 +15,7 @@ from headway.data import partition
 from headway.data.partition import split
 from headway.data.sources import load
 from headway.data.statistics import class_counts, mixes, sizes
+from headway.errors import UserError
 from sourcing import MIXES, described
 
 
@@ -66,24 +67,54 @@ def within_sampling_error(found: dict[str, Any], row: tuple[int, str, int]) -> N
         assert abs(found[name] - float(printed)) <= unit(printed) + 3 * 2**0.5 * deviation, name
 
 
-class TestDirichlet:
+class TestAuthors:
     @ROWS
-    def test_with_the_authors_mixes_it_has_their_statistics(
-        self, classes: int, alpha: str, clients: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_replayed_split_has_their_statistics(self, classes: int, alpha: str, clients: int) -> None:
         """p_i from NumPy's seed 0, as theirs; only which sample of a class a client gets is drawn otherwise."""
-        monkeypatch.setattr(partition, "generator", lambda *_: Replayed(0))
         labels = even(classes, 100_000 if classes == 200 else 50_000)
-        counts = class_counts(labels, split(f"dirichlet:{alpha}", labels, clients, 0), classes)
+        rows = split(f"authors:{alpha}", labels, clients, 0)
+        assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(len(labels)))
+        counts = class_counts(labels, rows, classes)
         for found, printed in zip(
             dataclasses.astuple(mixes(counts)), ACCEPTED[classes, alpha, clients][0], strict=True
         ):
             assert abs(found - float(printed)) <= max(1.5 * unit(printed), 0.02 * float(printed))
         if (classes, alpha, clients) == (10, "0.3", 100):
             largest = counts.max(1) / 500
-            assert largest[:10].mean() == pytest.approx(0.53, abs=0.01)
+            assert largest[:10].mean() == pytest.approx(0.53, abs=0.02)
             assert largest[-10:].mean() == pytest.approx(0.39, abs=0.02)
+            assert mixes(counts).largest_share == pytest.approx(0.478, abs=0.004)
+            assert mixes(counts).l1_to_uniform == pytest.approx(1.105, abs=0.006)
 
+    def test_the_first_client_has_the_first_draw_of_numpys_seed_0(self) -> None:
+        """Before classes run out a client's shares are its p_i, up to the error of drawing 500 samples."""
+        labels = even(10, 50_000)
+        counts = class_counts(labels, split("authors:0.3", labels, 100, 0), 10)
+        drawn = np.random.RandomState(0).dirichlet(np.full(10, 0.3))
+        assert np.abs(counts[0] / 500 - drawn).max() < 3 * np.sqrt(0.25 / 500)
+
+    def test_it_depends_on_no_seed(self) -> None:
+        labels = even(10, 1000)
+        with pytest.raises(UserError, match="split_seed is 3, but partition authors:0.3 is one split"):
+            split("authors:0.3", labels, 10, 3)
+
+    @pytest.mark.parametrize("clients", [100, 500])
+    @pytest.mark.parametrize("alpha", ["0.3", "0.6"])
+    @pytest.mark.parametrize("classes", [10, 100])
+    def test_the_command_says_so_of_the_real_files(
+        self, classes: int, alpha: str, clients: int, real_data: Callable[[str], Path]
+    ) -> None:
+        name = f"cifar{classes}"
+        if classes == 100 and held(name) is None:
+            pytest.skip(f"$HEADWAY_DATA has no {name}")
+        where = ("--data-dir", str(real_data(name)))
+        found = described(name, "--partition", f"authors:{alpha}", "--clients", str(clients), *where)
+        for measure, printed in zip(MIXES, ACCEPTED[classes, alpha, clients][0], strict=True):
+            assert abs(found[measure] - float(printed)) <= max(1.5 * unit(printed), 0.02 * float(printed))
+        assert found["size_min"] == found["size_max"] == 50_000 // clients
+
+
+class TestDirichlet:
     @ROWS
     def test_its_own_draws_are_within_sampling_error(self, classes: int, alpha: str, clients: int) -> None:
         labels = even(classes, 100_000 if classes == 200 else 50_000)

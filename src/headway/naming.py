@@ -1,6 +1,7 @@
 """Scenarios by name: `DATA/SPLIT/CLIENTSxTAKING`, and the settings that the papers train that data with.
 
 cifar10/dir0.3/100x5%      100 clients, 5 % of them in each round, balanced Dirichlet split with α = 0.3
+cifar10/authors0.3/100x5%  the same with the class mixes of the split of FedACG's authors
 mnist/gradma0.01/100x10    100 clients, 10 of them; GradMA's split with ω = 0.01
 synthetic:1,1/shards2/30x10, mnist/quantity0.5/50x10%, fashion/iid/60x6
 femnist/natural/5%         every user of the data, 5 % of them; femnist/natural/10: every user, 10 of them
@@ -26,7 +27,9 @@ EXAMPLES = (
 )
 
 _NUMBER = r"\d+(?:\.\d+)?"
-_SPLIT = re.compile(rf"(?P<plain>iid|natural)|(?P<name>dir|gradma|quantity)(?P<value>{_NUMBER})|shards(?P<shards>\d+)")
+_SPLIT = re.compile(
+    rf"(?P<plain>iid|natural)|(?P<name>dir|authors|gradma|quantity)(?P<value>{_NUMBER})|shards(?P<shards>\d+)"
+)
 _WHO = re.compile(rf"(?:(?P<clients>\d+)x)?(?P<taking>{_NUMBER})(?P<percent>%?)")
 
 

@@ -64,6 +64,13 @@ def legacy_choices(seed: int, population: int, size: int) -> Iterator[np.ndarray
         yield stream.choice(population, size, replace=False)
 
 
+def legacy_mixes(alpha: float, classes: int) -> Iterator[np.ndarray]:
+    """Endless draws of Dir(α) over the classes from NumPy's old generator, seed 0: the split of FedACG's authors."""
+    stream = np.random.RandomState(0)
+    while True:
+        yield stream.dirichlet(np.full(classes, alpha))
+
+
 def key(seed: int, purpose: str, *coordinates: int) -> tuple[int, int]:
     """Two 32-bit words that name a stream of numbers on the device."""
     digest = _digest(seed, purpose, coordinates, 8)

@@ -113,7 +113,7 @@ def describe(
         str | None,
         typer.Option(
             "--partition",
-            help="iid, dirichlet:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
+            help="iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
             "dirichlet:0.3 by default",
         ),
     ] = None,

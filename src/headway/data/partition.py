@@ -2,6 +2,7 @@
 
 iid                 equal sizes, at random
 dirichlet:ALPHA     equal sizes, class mix of each client ~ Dir(α) (FedACG)
+authors:ALPHA       as dirichlet, with the class mixes that FedACG's authors drew: one split for all seeds
 gradma:OMEGA        each class over clients ~ Dir(ω), two samples for everybody first: strongly unequal (GradMA)
 shards:C            C shards of label-sorted samples for each client (McMahan et al. 2017)
 quantity:ALPHA      at random, sizes ~ Dir(α), nobody empty
@@ -11,14 +12,15 @@ file:PATH           a JSON list of lists of rows, or an object of such lists
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from headway.errors import UserError, nearest
-from headway.random import generator
+from headway.random import generator, legacy_mixes
 
 Rows = list[np.ndarray]
 
@@ -47,8 +49,8 @@ def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.n
         return _BY_CONCENTRATION[name](labels, clients, seed, _positive(spelled, argument))
     known = ["iid", "natural", "file", "shards", *_BY_CONCENTRATION]
     raise UserError(
-        f"there is no partition '{spelled}'{nearest(name, known)} (iid, dirichlet:ALPHA, gradma:OMEGA, shards:C, "
-        "quantity:ALPHA, natural, file:PATH)"
+        f"there is no partition '{spelled}'{nearest(name, known)} (iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, "
+        "shards:C, quantity:ALPHA, natural, file:PATH)"
     )
 
 
@@ -72,6 +74,7 @@ def _positive(spelled: str, argument: str, whole: bool = False) -> float:
 
 _EXAMPLES = {
     "dirichlet": ("ALPHA", "0.3"),
+    "authors": ("ALPHA", "0.3"),
     "gradma": ("OMEGA", "0.1"),
     "shards": ("C", "2"),
     "quantity": ("ALPHA", "1.0"),
@@ -89,18 +92,36 @@ def _iid(labels: np.ndarray, clients: int, seed: int) -> Rows:
 
 
 def _dirichlet(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows:
-    """FedACG's balanced split: client i draws p_i ~ Dir(α) over classes, then its samples without replacement, each
-    unassigned sample s with probability ∝ p_i[y_s].
+    """FedACG's balanced split: client i draws its class mix p_i ~ Dir(α), then its samples by it."""
+    draw = generator(seed, "split/dirichlet")
+    classes = int(labels.max()) + 1
+    return _by_mixes(labels, clients, draw, (draw.dirichlet(np.full(classes, alpha)) for _ in itertools.count()))
+
+
+def _authors(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows:
+    """The split behind the tables of FedAGM and FedACG: their p_i, which come from NumPy's seed 0 whatever the run.
+
+    Which sample of a class goes to which client is drawn here: their order also depends on image augmentation.
+    """
+    if seed:
+        raise UserError(
+            f"split_seed is {seed}, but partition authors:{alpha:g} is one split, whatever the seed; leave split_seed"
+            f" out, or draw other splits with dirichlet:{alpha:g}"
+        )
+    return _by_mixes(labels, clients, generator(0, "authors"), legacy_mixes(alpha, int(labels.max()) + 1))
+
+
+def _by_mixes(labels: np.ndarray, clients: int, draw: np.random.Generator, mixes: Iterator[np.ndarray]) -> Rows:
+    """One client after another draws its samples without replacement, each unassigned sample s with probability
+    ∝ p_i[y_s], where p_i is the next of the mixes.
 
     Drawing one after another without replacement is taking the smallest E_s / p_i[y_s] with E_s ~ Exp(1). Late clients
     draw from depleted classes, as in the authors' split.
     """
-    draw = generator(seed, "split/dirichlet")
-    classes = int(labels.max()) + 1
     free = np.arange(len(labels))
     shares: Rows = []
     for size in _sizes(len(labels), clients):
-        log_p = np.log(np.maximum(draw.dirichlet(np.full(classes, alpha)), 1e-300))
+        log_p = np.log(np.maximum(next(mixes), 1e-300))
         waiting = np.log(draw.standard_exponential(len(free))) - log_p[labels[free]]
         first = np.argpartition(waiting, size - 1)[:size]
         first = first[np.argsort(waiting[first])]
@@ -192,9 +213,10 @@ def _file(path: str, samples: int, clients: int) -> Rows:
     return [np.array(own, dtype=np.int64) for own in lists]
 
 
-_BY_CLASS = ("dirichlet", "gradma", "shards")
+_BY_CLASS = ("dirichlet", "authors", "gradma", "shards")
 _BY_CONCENTRATION: dict[str, Callable[[np.ndarray, int, int, float], Rows]] = {
     "dirichlet": _dirichlet,
+    "authors": _authors,
     "gradma": _gradma,
     "quantity": _quantity,
 }

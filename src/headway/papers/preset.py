@@ -2,8 +2,8 @@
 
 [items.table-1a]   rows (methods), columns (scenarios with what is measured there), `figures` (how it is drawn, curves
                    where nothing is said), and what the text leaves open
-[methods]          a row's method with the paper's arguments; another spelling or setting for some data, or for a data
-                   set with a split, such as "mnist/gradma0.01"
+[methods]          a row's method with the paper's arguments; another spelling or setting for some data, for a data set
+                   with a split, such as "mnist/gradma0.01", or for a column's scenario
 [rows]             lists of rows that several items use
 [tuned]            settings of every column on a data set with a split, such as "mnist/gradma0.01"
 [paper]            source, profile, seeds, settings of every item; `like`: methods and rows of another paper
@@ -118,7 +118,7 @@ class Preset:
     reference: str | None = None
     """The row whose number of rounds the others are printed as multiples of."""
     methods: dict[str, dict[str, Spelling]] = field(default_factory=dict, repr=False)
-    """By method, then by data with a split, or by data; '' is what holds elsewhere."""
+    """By method, then by a column's scenario, by data with a split, or by data; '' is what holds elsewhere."""
     numbers: dict[tuple[str, str, str], Published] = field(default_factory=dict, repr=False)
     """Published values by (row, column, measure)."""
 
@@ -128,7 +128,8 @@ class Preset:
 
     def spelling(self, row: Row, column: Column) -> Spelling:
         known = self.methods[row.method]
-        chosen = known.get(column.task) or known.get(column.data) or known[""]
+        names = (column.scenario, column.task, column.data, "")
+        chosen = next(known[name] for name in names if name in known)
         return chosen if row.spelled is None else dataclasses.replace(chosen, spelled=row.spelled)
 
     def scenario(self, row: Row, column: Column) -> Scenario:
@@ -175,7 +176,7 @@ def _place(preset: Preset, row: Row, column: Column, measure: str) -> Place:
     """Where the published table has a cell."""
     scenario = preset.scenario(row, column)
     kind, _, value = scenario.partition.partition(":")
-    partition = {"natural": "leaf", "iid": "iid"}.get(kind, f"dirichlet-{value}")
+    partition = {"natural": "leaf", "iid": "iid"}.get(kind, f"dirichlet-{value}")  # the authors' split is one of these
     clients = column.printed.get("clients", scenario.clients or None)
     share = scenario.participation if scenario.cohort_size is None else scenario.cohort_size / scenario.clients
     share = column.printed.get("participation", share)
@@ -273,12 +274,15 @@ def _check(preset: Preset) -> None:
 
 
 def _check_tuned(paper: str, content: dict[str, Any]) -> None:
-    """Every data set with a split that has settings is some item's."""
+    """Every data set with a split, and every scenario, that has settings or a spelling is some item's."""
     entries = [column for item in content["items"].values() for column in item.get("columns", [])]
-    tasks = {_column(entry, [], {}).task for entry in entries}
-    unused = next((name for name in content.get("tuned", {}) if name not in tasks), None)
+    columns = [_column(entry, [], {}) for entry in entries]
+    known = {name for column in columns for name in (column.task, column.scenario)}
+    methods = [entry for entry in content["methods"].values() if isinstance(entry, dict)]
+    names = [*content.get("tuned", {}), *(name for entry in methods for name in entry if "/" in name)]
+    unused = next((name for name in names if name not in known), None)
     if unused is not None:
-        raise UserError(f"{paper}: no column is on '{unused}'{nearest(unused, tasks)}")
+        raise UserError(f"{paper}: no column is on '{unused}'{nearest(unused, known)}")
 
 
 @cache
