@@ -95,7 +95,7 @@ class TestAuthors:
 
     def test_it_depends_on_no_seed(self) -> None:
         labels = even(10, 1000)
-        with pytest.raises(UserError, match="split_seed is 3, but partition authors:0.3 is one split"):
+        with pytest.raises(UserError, match=r"split_seed is 3, but partition authors:0\.3 is one split"):
             split("authors:0.3", labels, 10, 3)
 
     @pytest.mark.parametrize("clients", [100, 500])
