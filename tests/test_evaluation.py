@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import NETWORKS, played, unequal_clients, world
+from conftest import EXECUTORS, NETWORKS, SMALL, played, unequal_clients, world
 from headway.engine import evaluation
 from headway.engine.evaluation import evaluate
 from headway.engine.round import start
 from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.errors import UserError
+from headway.engine.world import build
+from headway.errors import Diverged, UserError
 from headway.methods.slots import State, Uploads
 from headway.random import built
+from headway.runs.export import export
+from headway.runs.run import failure
 from headway.vectors import Vector
 
 
@@ -31,11 +36,11 @@ def test_a_model_that_is_handed_over_scores_as_recorded(buffers: str) -> None:
     result = hw.simulate("fedavg", model=model, rounds=3, buffers=buffers, executor="serial", precision="fp64", **given)
     x, y = given["test"]
     with torch.no_grad():
-        logits = result.model.double().eval()(torch.from_numpy(x))
+        logits = result.model.eval()(torch.from_numpy(x))
     right = (logits.argmax(1).numpy() == y).mean()
     assert result.records[-1]["accuracy"] == pytest.approx(right)
     loss = nn.functional.cross_entropy(logits, torch.from_numpy(y))
-    assert result.records[-1]["loss"] == pytest.approx(float(loss), abs=1e-6)
+    assert result.records[-1]["loss"] == pytest.approx(float(loss), rel=1e-12)
 
 
 def test_where_samples_share_statistics_the_device_s_chunk_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +120,126 @@ def test_a_measure_keeps_to_its_own_name_and_to_numbers() -> None:
     assert "pull" not in records("pull", float("nan"))[0]
     with pytest.raises(UserError, match="accuracy"):
         records("accuracy", 0.99)
+
+
+# What is not finite has no score.
+
+
+class Overflowing(nn.Module):
+    """A linear model whose evaluation multiplies its answer by a number that training never uses."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.linear, self.factor = nn.Linear(4, 3), factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x)
+        return logits if self.training else logits * self.factor * self.factor
+
+
+def _given(holes: int = 0, classes: int = 3) -> dict[str, Any]:
+    draw = torch.Generator().manual_seed(1)
+    x, y = torch.randn(60, 4, generator=draw), torch.arange(60) % classes
+    test = x[:12].clone()
+    test[12 - holes :, 1] = torch.nan
+    return {"clients": [(x[:20], y[:20]), (x[20:], y[20:])], "test": (test, y[:12])}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_samples_that_are_not_finite_are_refused_and_not_scored(executor: str) -> None:
+    """A NaN is no answer of class 0: the round, the set and the first such sample are named."""
+    chosen = build(SMALL.changed(rounds=1), hw.method("fedavg"), model=nn.Linear(4, 3), **_given(holes=5))
+    with pytest.raises(UserError, match=r"^round 1: in the test set the inputs of 5 of 12 samples") as refusal:
+        played(chosen, executor)
+    assert "(the first is number 7)" in str(refusal.value)
+    assert not isinstance(refusal.value, Diverged), "no other rate would help"
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_finite_weights_that_overflow_in_evaluation_are_a_divergence(executor: str) -> None:
+    chosen = build(SMALL.changed(rounds=1), hw.method("fedavg"), model=Overflowing(1e200), **_given())
+    with pytest.raises(Diverged, match=r"^round 1: in the test set the model's outputs are not finite for 12 of 12"):
+        played(chosen, executor)
+
+
+def test_a_round_that_cannot_be_scored_leaves_a_run_folder_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="round 1: in the test set"):
+        hw.simulate("fedavg", SMALL.changed(rounds=2), model=Overflowing(1e200), out=tmp_path / "run", **_given())
+    assert "outputs are not finite" in str(failure(tmp_path / "run"))
+    assert hw.load_run(tmp_path / "run", model=Overflowing(1e200), **_given()).records == []
+
+
+def test_what_else_is_not_finite_is_named() -> None:
+    """Targets, the clients' own data, a loss of finite answers; where samples share statistics, only the guilty."""
+
+    def told(model: nn.Module, given: dict[str, Any], **settings: Any) -> str:
+        with pytest.raises(UserError) as refusal:
+            evaluate(*_started(model, given, **settings), None, 4)
+        return str(refusal.value)
+
+    given = _given()
+    x, y = given["test"]
+    numbers = {"clients": [(x, y.float()), (x, y.float())], "test": (x, torch.where(y == 2, torch.inf, y.float()))}
+    assert told(nn.Linear(4, 1), numbers).startswith("round 4: in the test set the targets of 4 of 12 samples")
+    far = {**numbers, "test": (x, torch.full((12,), 1e200, dtype=torch.float64))}
+    assert told(nn.Linear(4, 1), far).startswith("round 4: in the test set the loss is not finite for 12 of 12")
+    hole = (x.clone().index_fill_(0, torch.tensor([3]), torch.nan), y)
+    theirs = {"clients": [hole, (x, y)], "test": (x, y)}
+    assert told(nn.Linear(4, 3), theirs, global_loss=True).startswith(
+        "round 4: in the clients' data the inputs of 1 of 24 samples (the first is number 3)"
+    )
+    joint = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    shared = told(joint, {"clients": [(x, y)] * 2, "test": hole}, buffers="keep-local")
+    assert shared.startswith("round 4: in the test set the inputs of 1 of 12 samples (the first is number 3)")
+
+
+def _started(model: nn.Module, given: dict[str, Any], **settings: Any) -> Any:
+    chosen = build(SMALL.changed(**settings), hw.method("fedavg"), model=model, **given)
+    return chosen, start(chosen)
+
+
+class Masked(nn.Module):
+    """Class 2 is ruled out by a logit of −∞."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).masked_fill(torch.arange(3) == 2, -torch.inf)
+
+
+def test_a_class_that_a_model_rules_out_is_scored_unless_it_is_the_true_one() -> None:
+    with torch.no_grad():
+        assert np.isfinite(evaluate(*_started(Masked(), _given(classes=2))).loss)
+        with pytest.raises(Diverged, match="outputs are not finite for 4 of 12"):
+            evaluate(*_started(Masked(), _given(classes=3)))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", torch.float64), ("fp32", torch.float32)])
+@pytest.mark.parametrize("given", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_model_that_is_handed_over_has_the_run_s_type(
+    precision: str, dtype: torch.dtype, given: torch.dtype, tmp_path: Path
+) -> None:
+    """Also its buffers, also exported: what a run computed is neither rounded nor pretended. bf16 runs keep float32."""
+    module = built(NETWORKS["batch_norm_dropout"], 7, "test").to(given)
+    data = unequal_clients()
+    settings = SMALL.changed(rounds=1, precision=precision, executor="serial")
+    result = hw.simulate("fedavg", settings, model=module, out=tmp_path / "run", **data)
+    state = result.model.state_dict()
+    assert {tensor.dtype for tensor in state.values() if tensor.is_floating_point()} == {dtype}
+    assert {leaf.dtype for leaf in module.parameters()} == {given}, "the user's own is left as it was"
+    loaded = hw.load_run(tmp_path / "run", model=module, **data).model.state_dict()
+    assert all(torch.equal(state[name], loaded[name]) for name in state)
+    x, y = (torch.as_tensor(part) for part in data["test"])
+    with torch.no_grad():
+        loss = float(nn.functional.cross_entropy(result.model.eval()(x.to(dtype)), y))
+    assert loss == pytest.approx(result.records[-1]["loss"], rel=1e-12 if precision == "fp64" else 1e-5)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", torch.float64), ("bf16", torch.float32)])
+def test_an_exported_model_has_the_run_s_type(precision: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Of a model of Headway's, which is made in float32; a bf16 run's weights are float32."""
+    hw.simulate("fedavg", rounds=1, steps=1, clients=4, model="mlp", precision=precision, out=tmp_path / "run")
+    state = load_file(export(tmp_path / "run", tmp_path / "model.safetensors"))
+    assert {tensor.dtype for tensor in state.values()} == {dtype}

@@ -29,7 +29,10 @@ class Diverged(UserError):
 
 
 class ServerDiverged(Diverged):
-    """The server's own step is not finite; by then a slot may have changed what it owns, so nothing is saved."""
+    """The server's own step, or what its new model answers, is not finite; nothing is saved.
+
+    By then a slot may have changed what it owns, and clients what they keep.
+    """
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

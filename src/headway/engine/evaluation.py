@@ -13,8 +13,9 @@ from torch import Tensor
 from headway.data.federation import Pool
 from headway.engine import local
 from headway.engine.executor import Executor
-from headway.engine.round import Model
+from headway.engine.round import Model, advice
 from headway.engine.world import World
+from headway.errors import ServerDiverged, UserError
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
 """Samples that are scored at once, at most, by kind of device: on a GPU every chunk has costs of its own."""
@@ -22,8 +23,7 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 
 @dataclass(frozen=True)
 class Scores:
-    loss: float | None
-    """None where it is no finite number."""
+    loss: float
     accuracy: float | None
     """Share of test samples whose largest logit is right; None where targets are numbers."""
     rmse: float | None
@@ -63,21 +63,54 @@ def _even(count: int, most: int) -> int:
     return -(-count // -(-count // most))
 
 
-def _global_loss(world: World, model: Model, executor: Executor | None) -> float | None:
+def _global_loss(world: World, model: Model, executor: Executor | None, round: int) -> float:
     """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
     losses, _ = _scored(world, model, world.rules.pool, executor)
     loss = float((losses * world.sample_weights).sum())
-    return loss if math.isfinite(loss) else None
+    if not math.isfinite(loss):
+        raise _not_finite(world, model, losses, world.rules.pool, "the clients' data", round)
+    return loss
 
 
-def evaluate(world: World, model: Model, executor: Executor | None = None) -> Scores:
-    """Scores of a model, by the executor's own `score` where it has one."""
+def _not_finite(world: World, model: Model, losses: Tensor, pool: Pool, where: str, round: int) -> UserError:
+    """Why losses are not finite numbers: the samples, their targets, or the model. Only then is anything looked at.
+
+    A finite loss says enough: it is not one where a logit is NaN or +∞, or where that of the true class is −∞.
+    """
+    bad = torch.nonzero(~losses.isfinite()).flatten().to(pool.y.device)
+    inputs = world.federation.inputs(pool.x[bad], world.rules.dtype)
+    for what, values in (("inputs", inputs), ("targets", pool.y[bad])):
+        wrong = bad[~values.reshape(len(bad), -1).isfinite().all(1)]
+        if len(wrong):
+            return UserError(
+                f"round {round}: in {where} the {what} of {_which(wrong, losses)} are not finite numbers; correct them "
+                "or leave these samples out"
+            )
+    size = _even(len(pool), CHUNK["cpu" if world.network.joint else world.device.type])
+    start = int(bad[0]) // size * size
+    outputs = local.answers(world.rules, model.theta, model.buffers, pool.x[start : start + size])
+    fault = "loss is" if bool(outputs[int(bad[0]) - start].isfinite().all()) else "model's outputs are"
+    return ServerDiverged(
+        f"round {round}: in {where} the {fault} not finite for {_which(bad, losses)}; {advice(world)}"
+    )
+
+
+def _which(samples: Tensor, losses: Tensor) -> str:
+    return f"{len(samples)} of {len(losses)} samples (the first is number {int(samples[0])})"
+
+
+def evaluate(world: World, model: Model, executor: Executor | None = None, round: int = 0) -> Scores:
+    """Scores of a model after a round, by the executor's own `score` where it has one.
+
+    What is not a finite number has no score: it is refused, as it is in training.
+    """
     test = world.federation.test
     losses, correct = _scored(world, model, world.test, executor)
-    mean = float(losses.mean())
-    loss = mean if math.isfinite(mean) else None
+    loss = float(losses.mean())
+    if not math.isfinite(loss):
+        raise _not_finite(world, model, losses, world.test, "the test set", round)
     wanted = world.scenario.global_loss or world.method.keeps_best
-    global_loss = _global_loss(world, model, executor) if wanted else None
+    global_loss = _global_loss(world, model, executor, round) if wanted else None
     if not world.federation.classes:
         return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
     accuracy = float(correct.double().mean())
@@ -88,11 +121,9 @@ def evaluate(world: World, model: Model, executor: Executor | None = None) -> Sc
     return Scores(loss, accuracy, None, None, float(per_client.std()), float(lowest.mean()), global_loss)
 
 
-def _regression(loss: float | None, y: Tensor) -> tuple[float | None, float | None]:
+def _regression(loss: float, y: Tensor) -> tuple[float, float | None]:
     """(RMSE, R²) of a mean squared error over all outputs; a constant target has no R²."""
     spread = float(y.double().reshape(len(y), -1).var(0, unbiased=False).mean())
-    if loss is None:
-        return None, None
     return math.sqrt(loss), 1 - loss / spread if spread > 0 else None
 
 

@@ -314,11 +314,16 @@ def _weighted_sum(weights: Tensor, trees: Any) -> Any:
     return refill(trees, [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves])
 
 
-def score(rules: Rules, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(losses in float64, whether the largest logit is right) of each sample, in evaluation mode."""
+def answers(rules: Rules, w: Vector, buffers: Buffers, x: Tensor) -> Tensor:
+    """The network's outputs for raw samples, in evaluation mode."""
     inputs = rules.federation.inputs(x, rules.dtype)
     with torch.autocast(x.device.type, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
-        logits = rules.network.evaluate(w, buffers, inputs).to(rules.dtype)
+        return rules.network.evaluate(w, buffers, inputs).to(rules.dtype)
+
+
+def score(rules: Rules, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(losses in float64, whether the largest logit is right) of each sample, in evaluation mode."""
+    logits = answers(rules, w, buffers, x)
     targets = y.to(rules.dtype) if y.is_floating_point() else y
     right = logits.argmax(1) == y if rules.federation.classes else torch.zeros_like(y, dtype=torch.bool)
     return per_sample(logits, targets, rules.squared).double(), right

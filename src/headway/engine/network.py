@@ -169,11 +169,11 @@ class Network:
         return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:
-        """The user's module with these numbers in it.
+        """The user's module with these numbers in it, in their own type: float64 of a run in float64, else float32.
 
         Where clients keep their statistics, the server has none: its layers then use those of the samples at hand.
         """
-        filled = copy.deepcopy(self.original)
+        filled = copy.deepcopy(self.original).to(next(iter(w.leaves.values())).dtype)
         state = {name: tensor.detach().cpu() for name, tensor in {**self.frozen, **w.leaves, **buffers}.items()}
         filled.load_state_dict({**filled.state_dict(), **{k: v for k, v in state.items() if k in filled.state_dict()}})
         for child in filled.modules() if self.joint else ():

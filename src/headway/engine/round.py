@@ -126,7 +126,8 @@ def _sent(world: World, model: Model, round: int) -> tuple[Assignment, int]:
     return Assignment(round, received, model.buffers, Works(), world.shapes), down + travelling
 
 
-def _advice(world: World) -> str:
+def advice(world: World) -> str:
+    """What may help where numbers have run away."""
     return f"a smaller rate (now {world.scenario.rate:g}) or clipping (--clip) may help"
 
 
@@ -196,7 +197,7 @@ class _Intake:
                 what = "loss" if not math.isfinite(loss) else "update"
                 raise Diverged(
                     f"round {self.round}, client {self.cohort[position]}: the {what} is not a finite number; "
-                    f"{_advice(self.world)}"
+                    f"{advice(self.world)}"
                 )
 
 
@@ -312,7 +313,7 @@ def play(
     intake.settle()
     moved_by = float(norm)
     if not math.isfinite(moved_by):
-        raise ServerDiverged(f"round {round}: the server's step is not a finite number; {_advice(world)}")
+        raise ServerDiverged(f"round {round}: the server's step is not a finite number; {advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
     travelling = nbytes(model.buffers) * len(turnout.clients) if averaged else 0

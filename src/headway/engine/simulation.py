@@ -102,7 +102,7 @@ def simulate(
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()
             if number % scenario.eval_every == 0 or number == scenario.rounds:
-                scores = evaluate(world, model, executor)
+                scores = evaluate(world, model, executor, number)
                 progress = _with_best(progress, scores.global_loss)
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:

@@ -12,7 +12,7 @@ from headway.runs.run import load_run
 
 
 def export(run: str | Path, path: str | Path) -> Path:
-    """Write the model's state dict (parameters and buffers, under the module's own names)."""
+    """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type)."""
     state = load_run(run).model.state_dict()
     target = Path(path)
     try:

@@ -72,7 +72,7 @@ class Result:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The network as the run left it."""
+        """The network as the run left it, in the run's type: float64 with `--precision fp64`, else float32."""
         return self.handed()
 
     @property
