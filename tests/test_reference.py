@@ -459,6 +459,32 @@ def test_loss_and_gradient_of_a_deep_objective(spelled: str, client: int) -> Non
         received = last = found[t - 1]["theta"]
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("others", [False, True])
+def test_calibration_with_one_class_a_client_or_a_batch_is_the_reference_one(others: bool, executor: str) -> None:
+    """Clients 0 and 2 hold one class, client 1 two: in batches of 2, some of one class only. No client has class 2."""
+    labels = [np.full(6, 1), np.array([0, 3, 0, 0, 3, 0, 0, 0, 3]), np.full(5, 3)]
+    draw = np.random.default_rng(2)
+    pairs = [(draw.normal(size=(len(y), FEATURES)), y) for y in labels]
+    module = built(_staged, 11, "reference")
+    scenario = BASE.changed(batch_size=2, epochs=1, executor=executor)
+    spelled = hw.method(f"fedlc:others={str(others).lower()}")
+    chosen = build(scenario, spelled, model=module, clients=pairs, test=_samples()[1])
+    cohorts = [[0, 1, 2], [1, 2], [0, 1]]
+    problem = _exported(chosen, cohorts)
+    assert any(len(set(problem.y[rows])) == 1 for rows in problem.batches[1, 1])
+    found, outcomes = _trace(chosen, cohorts)
+    counts = [np.bincount(y, minlength=CLASSES) for y in labels]
+    expected = deep.averaged(problem, lambda received, last, i: deep.fedlc(NETWORK, counts[i], 1.0, others))
+    _agree(found, expected, {}, tolerance=1e-10)
+    assert all(abs(outcome.train_loss) < 10 for outcome in outcomes)
+    with chosen.arithmetic():
+        alone, outcome = play(chosen, start(chosen), ClientStates(), EXECUTORS["serial"](chosen.rules), [0], 1)
+    assert outcome.train_loss == 0.0
+    shrunk = problem.start * np.prod([1 - rate * problem.weight_decay for _, rate in problem.steps(1, 0)])
+    assert np.abs(alone.theta.flat().numpy() - shrunk).max() < 1e-14, "weight decay is all that moves it"
+
+
 def test_distillation_may_weigh_more_than_the_task() -> None:
     """CE + β·KL has no reason for β ≤ 1; only (1−β)·CE + β·KL does."""
     world = _world("fedntd:beta=2,temperature=1", _staged, steps=4)

@@ -21,6 +21,7 @@ from headway.engine.world import build
 from headway.errors import UserError
 from headway.measure.summary import over_seeds
 from headway.methods.spelling import method
+from headway.models.networks import Staged
 from headway.report import figures, tables
 from headway.scenario import scenario
 
@@ -162,3 +163,10 @@ def test_next_characters_are_classes() -> None:
         "fedacg", ALONE, model=model, clients=clients, test=clients[0], participation=1.0, rounds=8, rate=2.0
     )
     assert result.records[-1]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("spelled", ["fedlc", "fedlc:others=true", "fedntd", "fedmlb", "fedprox+fedntd"])
+def test_objectives_over_classes_refuse_numbers(spelled: str) -> None:
+    """They would compare probabilities that are none: a loss of −1e30, or nothing but FedAvg."""
+    with pytest.raises(UserError, match="compares the probabilities of classes, but the targets of this data are num"):
+        build(SMALL, method(spelled), model=Staged(nn.Linear(3, 4), nn.Linear(4, 1)), **numbers())

@@ -146,9 +146,11 @@ def fedntd(net: Network, received: Array, beta: float, temperature: float, mixed
 def fedlc(net: Network, counts: Array, temperature: float, others: bool = False) -> Objective:
     """−log[e^{z_y − Tn_y^{−1/4}} / Σ_c e^{z_c − Tn_c^{−1/4}}] over the classes the client holds (reference-facts A4.7).
 
-    `others`: the sum leaves the true class out (Zhang et al. 2022, Eq. 5).
+    `others`: the sum leaves the true class out (Zhang et al. 2022, Eq. 5). With one class it is empty, and the loss 0.
     """
     held = [c for c in range(len(counts)) if counts[c] > 0]
+    if len(held) == 1:
+        return lambda w, x, y: 0.0j  # of both forms: −log[e^a/e^a], and nothing to compare with
 
     def value(w: Array, x: Array, y: Array) -> complex:
         total = 0.0 + 0.0j

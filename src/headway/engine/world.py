@@ -295,6 +295,11 @@ def build(
     augmentation.check(scenario.augmentation, federation.train.x)
     if scenario.target is not None and not federation.classes:
         raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")
+    if "classes" in method.needs("model") and not federation.classes:
+        raise UserError(
+            f"{method.name} compares the probabilities of classes, but the targets of this data are numbers; use a "
+            "method that does not, such as fedavg, or whole numbers as labels"
+        )
     scenario = _settled(scenario, method, len(federation.clients))
     split = federation
     if method.pooled:

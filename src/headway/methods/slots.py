@@ -18,12 +18,12 @@ Three lifetimes of state. *step*: `begin` returns a memory that `direction` pass
 *server*: `server_state` is where it begins; `update` returns its successor.
 
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
-`model:stages`), `adds` (this value joins the slot's base instead of being it), `needs_each` (a server that must see
-every client's upload and not only the weighted mean), `owns` (names of server state that it changes in place, for
-memories too large to copy), `replaces_delta` (a local rule that uploads something in place of Δ_i), `keeps_best` (the
-output is the iterate of least global loss), `suggests` (settings where the user gives none). Further hooks of any
-slot: `measures(state or memory) → {name: scalar}`, recorded each round, and `fits(population, cohort)`, which refuses
-what cannot work.
+`model:stages`, or `model:classes` for logits), `adds` (this value joins the slot's base instead of being it),
+`needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names of server
+state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads something
+in place of Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (settings where the user
+gives none). Further hooks of any slot: `measures(state or memory) → {name: scalar}`, recorded each round, and
+`fits(population, cohort)`, which refuses what cannot work.
 """
 
 from __future__ import annotations

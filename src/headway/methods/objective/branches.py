@@ -21,7 +21,7 @@ class branches:
     temperature: Rate = 1.0
 
     adds = True
-    needs = ("model:stages",)
+    needs = ("model:stages", "model:classes")
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         frozen = step.received["model"]

@@ -14,11 +14,15 @@ class calibrated:
     """CE of logits z_c − T·n_c^{−1/4}, in place of the task loss: FedLC (Zhang et al. 2022, Eq. 11).
 
     n_c counts the client's samples of class c; a class it does not have gets probability 0. With `others` the sum in
-    the denominator leaves the true class out, as FedLC's own paper prints it; its loss can then be negative.
+    the denominator leaves the true class out, as FedLC's own paper prints it; its loss can then be negative. For a
+    client of one class that sum is empty and its logarithm −∞, whatever the model: there is nothing to tell the class
+    from, so the loss is 0 and has no gradient, as it is without `others`.
     """
 
     temperature: Weight
     others: bool = False
+
+    needs = ("model:classes",)
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         known = step.client.class_counts.to(output.logits.dtype)
@@ -26,6 +30,8 @@ class calibrated:
         margin = self.temperature * counts.clamp(min=1).pow(-0.25)
         logits = torch.where(counts > 0, output.logits - margin, -1e30)
         true = step.batch.true_class(logits.shape[1])
-        below = logits.masked_fill(true, -1e30) if self.others else logits
         own = torch.where(true, logits, 0.0).sum(1)
-        return step.batch.mean(torch.logsumexp(below, dim=1) - own)
+        if not self.others:
+            return step.batch.mean(torch.logsumexp(logits, dim=1) - own)
+        losses = torch.logsumexp(logits.masked_fill(true, -1e30), dim=1) - own
+        return step.batch.mean(torch.where((counts > 0).sum() > 1, losses, 0.0))

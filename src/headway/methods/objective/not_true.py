@@ -19,6 +19,7 @@ class not_true:
     temperature: Rate
 
     adds = True
+    needs = ("model:classes",)
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         teacher = step.forward(step.received["model"]).logits
