@@ -194,8 +194,15 @@ DEMANDING: dict[str, Any] = {
     "median": Method(server=every_upload(), name="median under test"),
 }
 
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "mifa:rate_ratio=true": {},
+    "mifa:rate_ratio=true,wait=true": {"participation": 1.0},
+    "feddc:program=true": {},
+}
+"""Options that change what a method keeps or sends, and the settings with which they do something in a few rounds."""
+
 EVERY: dict[str, Any] = {
-    **{name: name for name in METHODS},
+    **{name: name for name in (*METHODS, *PROGRAMS)},
     **{f"own {name}": own for name, own in DEMANDING.items()},
 }
 """The catalogue's methods and these, by name."""

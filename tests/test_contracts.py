@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import played, world
+from conftest import played
+from conftest import world as any_world
+from demanding import PROGRAMS
 from headway.engine.cost import cost
 from headway.engine.round import start
 from headway.engine.serial import Serial
 from headway.engine.simulation import simulate
 from headway.engine.states import ClientStates
+from headway.engine.world import World
 from headway.errors import UserError
 from headway.methods import objective
 from headway.methods.arguments import Among, ranges
@@ -27,10 +30,15 @@ from headway.runs.checkpoint import Checkpoint
 from headway.vectors import Vector, copied, leaves_of, nbytes
 
 NAMES = list(METHODS)
+SPELLED = [*NAMES, *PROGRAMS]
 SLOPED = [name for name in objective.__all__ if hasattr(getattr(objective, name), "slope")]
 
 
-@pytest.mark.parametrize("name", NAMES)
+def world(name: str, network: str = "norm_free", **settings: Any) -> World:
+    return any_world(name, network, **{**PROGRAMS.get(name, {}), **settings})
+
+
+@pytest.mark.parametrize("name", SPELLED)
 def test_it_learns(name: str) -> None:
     """With its shipped defaults it gets well above chance on an easy problem, and reaches 0.9 of FedAvg's accuracy."""
     settings = {"rounds": 12, "network": "group_norm", "rate": 0.1}
@@ -40,14 +48,14 @@ def test_it_learns(name: str) -> None:
     assert mine >= 0.9 * plain
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(name: str) -> None:
     first, again, other = (played(world(name, seed=seed))[1].model.theta.flat() for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_a_round_changes_none_of_its_inputs(name: str) -> None:
     """The model and server state that went into a round are untouched after it."""
     chosen = world(name)
@@ -59,7 +67,7 @@ def test_a_round_changes_none_of_its_inputs(name: str) -> None:
     assert torch.equal(chosen.network.parameters.flat(), before.theta.flat())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
     """The traffic of `headway methods` is the traffic of a real run: so many vectors, each as its wire writes it."""
     records, progress = played(world(name))
@@ -71,7 +79,7 @@ def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
         assert record["bytes_up"] == vectors.up * up * len(record["clients"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_client_state_is_kept_for_exactly_those_who_took_part(name: str) -> None:
     store = ClientStates()
     records, _ = played(world(name), store=store)
@@ -100,7 +108,7 @@ def test_a_value_outside_its_range_is_refused(name: str) -> None:
                 method(f"{name}:{argument}={value}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_a_returning_client_and_a_newcomer_both_work(name: str) -> None:
     """Over rounds in which some clients return and others are new, losses stay finite numbers."""
     records, _ = played(world(name, rounds=8))
@@ -123,7 +131,7 @@ def test_the_catalogue_is_one_page_of_slots() -> None:
         assert lines[1].startswith("Method(")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPELLED)
 def test_it_resumes_exactly(name: str, tmp_path: Path) -> None:
     """Two rounds, a checkpoint on disk and two more rounds from it are the bits of four rounds."""
     chosen, store = world(name, "batch_norm_dropout"), ClientStates()
@@ -141,11 +149,15 @@ def test_it_resumes_exactly(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(one, two) for one, two in ends)
 
 
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in SLOPED), ("proximal", {"half": False})])
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, {}) for name in SLOPED), ("proximal", {"half": False}), ("drift", {"program": True})]
+)
 def test_a_slope_is_the_gradient_of_its_value(name: str, more: dict[str, Any]) -> None:
     build = getattr(objective, name)
     named = inspect.signature(build).parameters
-    part = build(**{argument: 0.3 + 0.1 * n for n, argument in enumerate(named) if argument != "half"}, **more)
+    part = build(
+        **{argument: 0.3 + 0.1 * n for n, argument in enumerate(named) if argument not in ("half", "program")}, **more
+    )
     draw = torch.Generator().manual_seed(3)
 
     def vector() -> Vector:
@@ -155,6 +167,8 @@ def test_a_slope_is_the_gradient_of_its_value(name: str, more: dict[str, Any]) -
 
     w = vector().map(torch.Tensor.requires_grad_)
     memory = {"pull": vector(), "anchor": vector(), "shift": vector()}
+    if more == {"program": True}:
+        memory["alpha"] = torch.tensor(0.7)
     start = vector()
     step: Any = SimpleNamespace(received={"model": start, "control": vector()}, moved=lambda at: at - start)
     found = torch.autograd.grad(part.value(w, None, memory, step), leaves_of(w))

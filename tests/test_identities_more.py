@@ -296,6 +296,52 @@ def test_mifa_with_everybody_is_fedavg(weights: str) -> None:
     assert gap(path("mifa", weights=weights), path("fedavg", weights=weights)) > 1e-3
 
 
+def test_the_program_of_mifa_with_everybody_is_fedavg_a_round_later() -> None:
+    """Updates in units of the rate change nothing where none is old; the first round only sees everybody."""
+    assert gap(path("mifa:rate_ratio=true", EVERYBODY), path("fedavg", EVERYBODY)) < 1e-12
+    late = path("mifa:rate_ratio=true,wait=true", EVERYBODY)
+    chosen = world("fedavg")
+    model, hand, expected = start(chosen), Serial(chosen.rules), [start(chosen).theta.flat()]
+    with chosen.arithmetic():
+        for number in range(2, 7):
+            model, _ = play(chosen, model, ClientStates(), hand, EVERYBODY[0], number)
+            expected.append(model.theta.flat())
+    assert gap(late, expected) < 1e-12
+
+
+def test_old_updates_count_at_the_round_s_rate_in_mifa_s_program() -> None:
+    assert gap(path("mifa:rate_ratio=true", rate_decay=1.0), path("mifa", rate_decay=1.0)) < 1e-12
+    assert gap(path("mifa:rate_ratio=true", rate_decay=0.8), path("mifa", rate_decay=0.8)) > 1e-3
+
+
+def test_mifa_waits_until_everybody_was_seen_and_says_for_how_many() -> None:
+    """Three of six clients: 1, 3, 4 then 2, 4, 5 then 3, 5, 0 are all, so θ moves from round 4 on."""
+    records, _ = played(world("mifa:wait=true", rounds=8))
+    unseen = [6 - len({one for record in records[: t + 1] for one in record["clients"]}) for t in range(8)]
+    assert [record["clients_unseen"] for record in records] == unseen
+    assert 0 < unseen.index(0) < 7
+    moved = [record["update_norm"] > 0 for record in records]
+    assert moved == [t > unseen.index(0) for t in range(8)]
+    thetas = path("mifa:wait=true")
+    assert gap(thetas[:3], [world("mifa").network.parameters.flat()] * 3) == 0
+    assert gap(thetas[3:4], thetas[2:3]) > 1e-3
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+def test_the_program_of_feddc_matters_only_where_sizes_differ(weights: str) -> None:
+    """u_i = n_i/n̄ is 1 for clients of one size."""
+
+    def found(spelled: str, sizes: tuple[int, ...]) -> list[Tensor]:
+        module = random.built(norm_free, 7, "test")
+        given = unequal_clients(sizes)
+        chosen = build(SMALL.changed(weights=weights, rate=0.5), method(spelled), model=module, **given)
+        return [model.theta.flat() for model in states(chosen, RETURNING)]
+
+    own, program = "feddc:alpha=0.1", "feddc:alpha=0.1,program=true"
+    assert gap(found(own, (8,) * 6), found(program, (8,) * 6)) < 1e-12
+    assert gap(found(own, SIZES), found(program, SIZES)) > 1e-3
+
+
 def test_the_rate_ratio_matters_only_where_the_rate_decays() -> None:
     plain, ratio = "fedavgm:momentum=0.6", "fedavgm:momentum=0.6,rate_ratio=true"
     assert gap(path(ratio, rate_decay=1.0), path(plain, rate_decay=1.0)) < 1e-12

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from conftest import SMALL, played, unequal_clients, world
+from demanding import PROGRAMS
 from headway.data.batches import Planner, plan
 from headway.engine import choice, decompositions, local
 from headway.engine import round as rounds
@@ -42,7 +43,7 @@ def farthest(one: Any, two: Any) -> float:
     return max(float((left.double() - right.double()).abs().max()) for left, right in pairs if left.numel())
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *PROGRAMS])
 def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: str) -> None:
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
     chosen = world(name, network="batch_norm_dropout")

@@ -62,12 +62,15 @@ def feddyn(problem: Problem, alpha: float, mu: float | None = None) -> Trace:
     return trace
 
 
-def feddc(problem: Problem, alpha: float) -> Trace:
+def feddc(problem: Problem, alpha: float, program: bool = False) -> Trace:
     """f + α/2‖w + h_i − θ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; θ ← Σω_iθ_i + Σ_N p_ih_i ; c, c_i as in SCAFFOLD.
 
-    Gao et al. 2022. The mean of h_i runs over all N clients.
+    Gao et al. 2022. The mean of h_i runs over all N clients. `program`: α and c are divided by u_i = n_i N/Σn, and
+    c ← c + Σ_S u_i(c_i⁺ − c_i)/N, whatever the weights.
     """
     theta, trace = problem.start, []
+    sizes = np.array([len(rows) for rows in problem.clients], dtype=float)
+    u = sizes / sizes.sum() * len(sizes) if program else np.ones(len(sizes))
     c, own, drift = np.zeros_like(theta), _zeros(problem), _zeros(problem)
     for t, cohort in problem.rounds():
         models, moved = {}, np.zeros_like(theta)
@@ -76,18 +79,39 @@ def feddc(problem: Problem, alpha: float) -> Trace:
             def gradient(
                 w: Array, rows: Array, i: int = i, mine: Array = own[i], c: Array = c, anchor: Array = theta
             ) -> Array:
-                return problem.gradient(w, rows) + alpha * (w + drift[i] - anchor) + c - mine
+                return problem.gradient(w, rows) + alpha / u[i] * (w + drift[i] - anchor) + c / u[i] - mine
 
             models[i] = problem.descend(t, i, theta, gradient)
             delta = models[i] - theta
-            after = own[i] - c - delta / problem.rate_sum(t, i)
-            moved = moved + problem.share(i) * (after - own[i])
+            after = own[i] - c / u[i] - delta / problem.rate_sum(t, i)
+            weight = u[i] / len(u) if program else problem.share(i)
+            moved = moved + weight * (after - own[i])
             own[i] = after
             drift[i] = drift[i] + delta
         c = c + moved
         h = np.sum([problem.share(i) * drift[i] for i in drift], axis=0)
         theta = problem.mean(models) + h
         trace.append({"theta": theta, "c": c, "h": h})
+    return trace
+
+
+def mifa_program(problem: Problem, in_rates: bool = True, wait: bool = True) -> Trace:
+    """The authors' program of MIFA: a table of (θ_i − θ)/η_t for each client ; θ ← θ + η_t Σ_N p_i table_i.
+
+    `wait`: nothing moves up to and with the round in which the last client is seen. It fills the table there with new
+    updates from θ⁰ for everybody; here with those of the rounds before, also from θ⁰. Without: absent ones count 0.
+    """
+    theta, trace = problem.start, []
+    table = _zeros(problem)
+    seen: set[int] = set()
+    for t, cohort in problem.rounds():
+        rate = problem.round_rate(t) if in_rates else 1.0
+        for i in cohort:
+            table[i] = (problem.descend(t, i, theta) - theta) / rate
+        if not wait or len(seen) == len(problem.clients):
+            theta = theta + rate * np.sum([problem.share(i) * table[i] for i in table], axis=0)
+        seen |= set(cohort)
+        trace.append({"theta": theta})
     return trace
 
 

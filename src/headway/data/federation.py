@@ -122,6 +122,11 @@ class Federation:
         own = getattr(self.clients, "sizes", None)
         return np.array([len(rows) for rows in self.clients]) if own is None else np.asarray(own)
 
+    @cached_property
+    def mean_size(self) -> float:
+        """Σ_N n_i / N."""
+        return float(self.sizes.mean())
+
     def class_counts(self, client: int) -> np.ndarray:
         """n_c of a client, shape (classes,)."""
         if not self.classes:

@@ -99,7 +99,8 @@ def per_sample(logits: Tensor, y: Tensor, squared: bool = False) -> Tensor:
 
 
 def _client(rules: Rules, task: Task) -> Client:
-    return Client(task.size, task.share, task.seen, task.class_counts, len(rules.federation.clients))
+    everybody = rules.federation
+    return Client(task.size, task.share, task.seen, task.class_counts, len(everybody.clients), everybody.mean_size)
 
 
 def begin(rules: Rules, received: Message, buffers: Buffers, kept: Any, task: Task) -> Carry:
@@ -269,6 +270,7 @@ def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task)
         model=carry["w"],
         delta=carry["w"] - received["model"],
         steps=carry["steps"],
+        rate=task.rates[0],
         rate_sum=carry["rate_sum"],
         client=_client(rules, task),
         full_grad_at=lambda at: _full_gradient(rules, carry["buffers"], task, at),

@@ -163,14 +163,14 @@ def scaffold(server_rate: Rate = 1.0) -> Method:
     )
 
 
-def feddc(alpha: Rate = 0.01) -> Method:
+def feddc(alpha: Rate = 0.01, program: bool = False) -> Method:
     """f + α/2 ‖w + h_i − φ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; θ ← Σω_iθ_i + Σ_N p_ih_i
 
     Gao et al., FedDC: federated learning with non-IID data via local drift decoupling and correction, CVPR 2022.
     """
     return Method(
         broadcast=broadcast.vector("control"),
-        objective=objective.drift(alpha),
+        objective=objective.drift(alpha, program),
         server=(server.drift_mean(), server.control_mean()),
     )
 
@@ -187,12 +187,14 @@ def mimelite(momentum: Momentum = 0.3) -> Method:
     )
 
 
-def mifa(server_rate: Rate = 1.0) -> Method:
+def mifa(server_rate: Rate = 1.0, rate_ratio: bool = False, wait: bool = False) -> Method:
     """G ← Σ_N p_i Δ_i^latest, absent clients included ; θ ← θ + η_g G
 
     Gu et al., Fast federated learning in the presence of arbitrary device unavailability, NeurIPS 2021; GradMA Alg. 6.
     """
-    return Method(local=local.changes(), server=(server.average(server_rate), server.latest_mean()))
+    return Method(
+        local=local.changes(rate_ratio), server=(server.average(server_rate), server.latest_mean(rate_ratio, wait))
+    )
 
 
 def mifam(momentum: Momentum = 0.4, server_rate: Rate = 1.0) -> Method:

@@ -61,6 +61,8 @@ class Client:
     """Shape (classes,): how many samples of each class it holds."""
     population: int
     """N."""
+    mean_size: float
+    """Σ_N n_i / N."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class End:
     """Δ_i = θ_i − φ."""
     steps: Tensor
     """K_i."""
+    rate: Tensor
+    """η at the round's first local step."""
     rate_sum: Tensor
     """Σ_k η_k over the client's own steps: ηK where the rate is constant."""
     client: Client

@@ -7,7 +7,12 @@ from headway.vectors import Vector
 
 @slot
 class changes:
-    """SGD that uploads Δ_i − (its Δ_i of the last time), in place of Δ_i: MIFA's clients (004 Alg. 6, lines 12–14)."""
+    """SGD that uploads Δ_i − (its Δ_i of the last time), in place of Δ_i: MIFA's clients (004 Alg. 6, lines 12–14).
+
+    With `rate_ratio` both are in units of the local rate, Δ_i/η_t, as in MIFA's program.
+    """
+
+    rate_ratio: bool = False
 
     provides = ("upload:change",)
     replaces_delta = True
@@ -19,4 +24,5 @@ class changes:
         return gradient, memory
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
-        return {"change": end.delta - kept["delta"]}, {"delta": end.delta}
+        delta = end.delta / end.rate if self.rate_ratio else end.delta
+        return {"change": delta - kept["delta"]}, {"delta": delta}

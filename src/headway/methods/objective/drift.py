@@ -12,9 +12,12 @@ class drift:
     """+ α/2 ‖w + h_i − φ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; c_i ← c_i − c − Δ_i/(Σ_k η_k): FedDC (Gao et al. 2022).
 
     h_i is the client's drift, c_i and c are control variates as in SCAFFOLD; all are 0 at first. Uploads c_i⁺ − c_i.
+    With `program` α and c are divided by u_i = n_i/n̄, the client's size by the mean one, as in FedDC's program. c is
+    then the mean of all c_i by size, whatever the weights of the scenario: what is uploaded makes up for them.
     """
 
     alpha: Rate
+    program: bool = False
 
     adds = True
     needs = ("message:control",)
@@ -24,17 +27,34 @@ class drift:
         return {"h": model.zeros(), "c": model.zeros()}
 
     def begin(self, received: Message, kept: State, client: Client) -> State:
-        return {"anchor": received["model"] - kept["h"], "shift": received["control"] - kept["c"]}
+        anchor = received["model"] - kept["h"]
+        if not self.program:
+            return {"anchor": anchor, "shift": received["control"] - kept["c"]}
+        size = _relative_size(client)
+        return {"anchor": anchor, "shift": received["control"] / size - kept["c"], "alpha": self.alpha / size}
 
     def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
         anchor: Vector = memory["anchor"]
-        return 0.5 * self.alpha * (w - anchor).square() + w.dot(memory["shift"])
+        alpha: float | Tensor = memory.get("alpha", self.alpha)
+        return 0.5 * alpha * (w - anchor).square() + w.dot(memory["shift"])
 
     def slope(self, w: Vector, memory: State, step: Step) -> Vector:
         anchor: Vector = memory["anchor"]
         shift: Vector = memory["shift"]
-        return (w - anchor) * self.alpha + shift
+        alpha: float | Tensor = memory.get("alpha", self.alpha)
+        return (w - anchor) * alpha + shift
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
-        control = kept["c"] - end.received["control"] + end.mean_direction
-        return {"control": control - kept["c"]}, {"h": kept["h"] + end.delta, "c": control}
+        keeps = {"h": kept["h"] + end.delta}
+        if not self.program:
+            control = kept["c"] - end.received["control"] + end.mean_direction
+            return {"control": control - kept["c"]}, {**keeps, "c": control}
+        size = _relative_size(end.client)
+        control = kept["c"] - end.received["control"] / size + end.mean_direction
+        by_size = size / (end.client.population * end.client.share)
+        return {"control": (control - kept["c"]) * by_size}, {**keeps, "c": control}
+
+
+def _relative_size(client: Client) -> Tensor:
+    """u_i = n_i/n̄."""
+    return client.size.to(client.share.dtype) / client.mean_size

@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from headway.methods.arguments import Momentum, Rate, slot
 from headway.methods.slots import End, Fields, State, Uploads
 from headway.vectors import Vector
@@ -120,18 +123,33 @@ class statistics_mean:
 class latest_mean:
     """G ← G + Σ_S p_i (Δ_i − Δ_i^last), G = 0 at first, and the base sees G as its Δ: MIFA (004 Alg. 6, line 17).
 
-    G is the mean over all N of everybody's latest update, absent clients included.
+    G is the mean over all N of everybody's latest update, absent clients included. MIFA's program has two things more:
+    with `rate_ratio` updates come in units of the local rate, and G counts times the round's own; with `wait` θ stays
+    until every client was seen, and moves from the round after.
     """
+
+    rate_ratio: bool = False
+    wait: bool = False
 
     adds = True
     needs = ("upload:change",)
 
     def server_state(self, model: Vector, population: int) -> State:
-        return {"latest": model.zeros()}
+        state: State = {"latest": model.zeros()}
+        return {**state, "seen": torch.zeros(population, dtype=torch.bool)} if self.wait else state
 
     def prepare(self, uploads: Uploads, state: State) -> tuple[Uploads, State]:
         latest = state["latest"] + uploads.share * uploads.mean["change"]
-        return dataclasses.replace(uploads, mean={**uploads.mean, "delta": latest}), {"latest": latest}
+        delta = uploads.rate * latest if self.rate_ratio else latest
+        after = {**state, "latest": latest}
+        if self.wait:
+            delta = delta if bool(state["seen"].all()) else delta.zeros()
+            after["seen"] = state["seen"].index_fill(0, torch.tensor(uploads.clients), True)
+        return dataclasses.replace(uploads, mean={**uploads.mean, "delta": delta}), after
 
     def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
         return model, state
+
+    def measures(self, state: State) -> dict[str, Tensor]:
+        """With `wait`, how many clients were not seen yet."""
+        return {"clients_unseen": (~state["seen"]).sum()} if self.wait else {}
