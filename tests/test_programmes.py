@@ -19,6 +19,7 @@ from conftest import two_leaves
 from headway.engine.traced import traced
 from headway.methods.projection import project_rows, project_three, project_three_by_tensor, three
 from headway.vectors import Vector, leaves_of, row, stack
+from reference.cone import nearest_in_cone_exactly
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,81 @@ def test_the_clients_programme_from_products_of_short_numbers(problem: Programme
     p, one, two, three = (two_leaves(row).to(torch.float32) for row in (problem.p, *problem.rows))
     found = project_three(p, (one, two, three)).flat().double().numpy()
     assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
+
+
+def whole(draw: np.random.Generator, big: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """p and rows of whole numbers: rows up to 9·big, or such a combination of rows before that only digits are left."""
+    width = int(draw.integers(2, 5))
+    rows = [big * draw.integers(1, 10, width)]
+    for _ in range(count - 1):
+        digits = draw.integers(-9, 10, width)
+        base = rows[draw.integers(len(rows))]
+        kinds = (big * digits, digits - base, digits + base, 2 * base, 0 * base, -base, digits - sum(rows), -sum(rows))
+        rows.append(kinds[draw.integers(len(kinds))])
+    start = (0, int(draw.integers(-3, 4)) * rows[0], -sum(rows))[draw.integers(3)]
+    return draw.integers(1, 10, width) + start, np.array(rows)
+
+
+@pytest.mark.parametrize("big", [1, 10**2, 10**4, 10**6, 10**7])
+def test_the_programmes_find_the_true_point_as_near_as_rounding_lets_it_be_known(big: int) -> None:
+    """Against fractions. Of rows of n digits some are at the angle 10^−n from dependence.
+
+    The conditions alone hold far from it too: a constraint at this angle is broken by 10^−n of the distance.
+    """
+    draw = np.random.default_rng(big)
+    for turn in range(150):
+        p, rows = whole(draw, big, 3 if turn % 3 == 0 else int(draw.integers(2, 5)))
+        exact = nearest_in_cone_exactly(p.tolist(), rows.tolist())
+        problem = Programme(p.astype(float), rows.astype(float), 1.0)
+        limit = 4e-13 * big * np.linalg.norm(p) if big > 1 else 1e-14 * np.linalg.norm(p)
+        assert np.linalg.norm(by_rows(problem) - exact) < limit
+        if len(rows) == 3:
+            assert np.linalg.norm(by_three(problem) - exact) < limit
+
+
+@pytest.mark.parametrize("project", [by_rows, by_three])
+@pytest.mark.parametrize("little", [1.0, 1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("angle", [1e-3, 1e-5, 1e-7, 1e-9])
+def test_a_row_nearly_opposite_to_another_counts_also_where_it_bars_little(
+    angle: float, little: float, project: Any
+) -> None:
+    """Of (x, y, z) the rows ask x ≥ 0 and angle · y ≥ x: p has a y of −little, which the point must not have.
+
+    That breaks the second constraint by angle · little only.
+    """
+    rows = np.array([[1, 0, 0], [-1, angle, 0], [0, 0, 1]], dtype=float)
+    found = project(Programme(np.array([0.5 * little, -little, 1.0]), rows, angle))
+    assert np.linalg.norm(found - [0, 0, 1]) < 1e-14 / angle
+    inside = project(Programme(np.array([-0.5 * little, little, 1.0]), rows, angle))
+    assert np.linalg.norm(inside - [0, little, 1]) < 1e-14 / angle
+
+
+@pytest.mark.parametrize("big", [10**2, 10**4, 10**6, 10**7])
+@pytest.mark.parametrize("count", [10, 40, 100])
+def test_many_rows_of_a_thin_cone_have_the_point_they_were_made_for(count: int, big: int) -> None:
+    """x is chosen, then rows that hold it and rows that leave it room, in whole numbers: p = x − Σ z_i M[i].
+
+    Rows come in pairs that are opposite but for a few digits and cancel in p, or are repeated, zero or short.
+    """
+    draw = np.random.default_rng(count)
+    turn = np.array([[1]])
+    for _ in range(4):
+        turn = np.kron(turn, [[1, 1], [1, -1]])  # orthogonal but for its length, and whole
+    for _ in range(5):
+        x = np.concatenate([[1 + draw.integers(9)], np.zeros(15, dtype=int)])
+        rows, p = [], x.copy()
+        while len(rows) < count:
+            one, digits = big * draw.integers(-9, 10, 16), draw.integers(-9, 10, 16)
+            holding, room = draw.integers(2), draw.integers(1, 10)
+            one[0], digits[0] = (0, 0) if holding else (big * room, -room)
+            pair = [one, digits - one if holding else one + digits, draw.integers(3) * one]
+            if holding and len(rows) + 3 <= min(count, 12):
+                p = p - pair[0] - pair[1]
+            rows += pair
+        order = draw.permutation(count)
+        table = (np.array(rows)[:count] @ turn)[order]
+        problem = Programme((p @ turn).astype(float), table.astype(float), 1.0)
+        assert np.linalg.norm(by_rows(problem) - x @ turn) < 4e-13 * big * np.linalg.norm(problem.p)
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (1, 3, 2), (3, 1, 2)])

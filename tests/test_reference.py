@@ -295,7 +295,15 @@ def test_gradma_s_evicts_as_worked_out_by_hand() -> None:
 def test_the_references_import_numpy_and_each_other_only() -> None:
     for source in (Path(__file__).parent / "reference").glob("*.py"):
         imports = re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(encoding="utf-8"), re.MULTILINE)
-        assert set(imports) <= {"__future__", "collections", "dataclasses", "itertools", "numpy", "reference"}, source
+        assert set(imports) <= {
+            "__future__",
+            "collections",
+            "dataclasses",
+            "fractions",
+            "itertools",
+            "numpy",
+            "reference",
+        }, source
 
 
 def test_the_reference_gradient_is_the_slope_of_the_reference_loss() -> None:

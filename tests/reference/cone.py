@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -59,3 +60,40 @@ def nearest_by_tensor(p: Array, rows: Sequence[Array], tensors: Sequence[slice])
     for tensor in tensors:
         found[tensor] = nearest_in_cone(p[tensor], [row[tensor] for row in rows])
     return found
+
+
+def nearest_in_cone_exactly(p: Sequence[int], rows: Sequence[Sequence[int]]) -> Array:
+    """The same point in fractions, for whole numbers: no floor, no tolerance, and rounded once at the end.
+
+    Of a set of rows held at equality, z ≥ 0 and the other rows met say that p + Σ z_i M[i] is the answer.
+    """
+    for count in range(len(rows) + 1):
+        for active in combinations(range(len(rows)), count):
+            gram = [[_product(rows[i], rows[j]) for j in active] for i in active]
+            z = _solved(gram, [-_product(rows[i], p) for i in active])
+            if z is None or any(value < 0 for value in z):
+                continue
+            pairs = list(zip(z, active, strict=True))
+            point = [value + sum(factor * rows[i][place] for factor, i in pairs) for place, value in enumerate(p)]
+            if all(_product(row, point) >= 0 for row in rows):
+                return np.array([float(value) for value in point])
+    raise AssertionError("some set of rows must be the one")
+
+
+def _product(one: Sequence[int], two: Sequence[int | Fraction]) -> Fraction:
+    return sum((Fraction(a) * b for a, b in zip(one, two, strict=True)), Fraction(0))
+
+
+def _solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction] | None:
+    """Gauss and Jordan; None where the rows are dependent."""
+    table = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(len(table)):
+        pivot = next((j for j in range(i, len(table)) if table[j][i]), None)
+        if pivot is None:
+            return None
+        table[i], table[pivot] = table[pivot], table[i]
+        table[i] = [value / table[i][i] for value in table[i]]
+        for j in range(len(table)):
+            if j != i:
+                table[j] = [a - table[j][i] * b for a, b in zip(table[j], table[i], strict=True)]
+    return [row[-1] for row in table]
