@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from conftest import two_leaves
 from headway.engine.traced import traced
-from headway.methods.projection import project_rows, project_three, project_three_by_tensor, three
+from headway.methods.projection import many, project_rows, project_three, project_three_by_tensor, three
 from headway.vectors import Vector, leaves_of, row, stack
 from reference.cone import nearest_in_cone_exactly
 
@@ -155,11 +155,14 @@ def test_a_row_nearly_opposite_to_another_counts_also_where_it_bars_little(
 
 @pytest.mark.parametrize("big", [10**2, 10**4, 10**6, 10**7])
 @pytest.mark.parametrize("count", [10, 40, 100])
-def test_many_rows_of_a_thin_cone_have_the_point_they_were_made_for(count: int, big: int) -> None:
+def test_many_rows_of_a_thin_cone_have_the_point_they_were_made_for(
+    count: int, big: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """x is chosen, then rows that hold it and rows that leave it room, in whole numbers: p = x − Σ z_i M[i].
 
     Rows come in pairs that are opposite but for a few digits and cancel in p, or are repeated, zero or short.
     """
+    monkeypatch.setattr(many, "CHUNK", 6)
     draw = np.random.default_rng(count)
     turn = np.array([[1]])
     for _ in range(4):
