@@ -150,7 +150,7 @@ REFUSED = {
     "fedacg:lam=0.5+acg:lam=0.6": ("broadcast slot", "lookahead(lam=0.5)", "lookahead(lam=0.6)"),
     "fedpaq:bits=4+fedpaq:bits=8": ("wire slot", "quantised(bits=4", "quantised(bits=8"),
     "fedprox:mu=0.1+prox:beta=0.2": ("objective slot", "proximal(beta=0.1", "proximal(beta=0.2"),
-    "mifa+gradma-s": ("server slot", "remembering(", "local slot", "changes()"),
+    "mifa+gradma-s": ("server slot", "remembering(", "local slot", "changes("),
     "feddc+scaffold": ("drift(", "controlled()"),
 }
 """What cannot be joined, and what the refusal names: the slot and both values in it."""
@@ -182,7 +182,7 @@ UNMET: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "a server whose upload nobody makes": (
         {"server": server.latest_mean()},
-        ("server slot", "latest_mean()", "'change'", "local slot", "sgd()"),
+        ("server slot", "latest_mean(", "'change'", "local slot", "sgd()"),
     ),
     "two task losses": (
         {"objective": (objective.calibrated(1.0), objective.task(0.5))},
