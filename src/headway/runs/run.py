@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,10 +49,17 @@ class Observer(Protocol):
 
 
 class Unwatched:
-    """Nobody watches; what must be said is a Python warning."""
+    """Nobody watches; the task is a line on standard error, and what must be said is a Python warning."""
+
+    @cached_property
+    def said(self) -> set[str]:
+        return set()
 
     def begins(self, world: World, done: int, executor: str) -> None:
-        pass
+        if world.task not in self.said and sys.stderr is not None:
+            self.said.add(world.task)
+            with contextlib.suppress(OSError, ValueError):  # a line that nobody can read stops no run
+                print(f"headway: task: {world.task}", file=sys.stderr)
 
     def round(self, record: dict[str, Any]) -> None:
         pass
@@ -155,6 +164,8 @@ def _driven(
     if folder is not None:
         (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
     observer.begins(world, progress.round, executor.name)
+    if world.doubt is not None:
+        observer.tell(world.doubt)
     tracking.begins(world, folder, executor.name, past)
 
     def save() -> None:

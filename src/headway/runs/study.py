@@ -170,6 +170,7 @@ def _run_all(
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
     executor, device = scenario.executor, device_of(scenario.device)
+    observer = observer or run.Unwatched()  # one for all runs: what it says, it says once
     for method in methods:
         for one in run.seeded(scenario):
             place = _place(folder, method.name, one.seed) if folder else None
@@ -189,7 +190,7 @@ def _run_all(
         raise Diverged(f"{which}: {cause}") from cause
     told = tuple(_told(which, str(cause)) for which, cause in failed.items())
     for each in told:
-        (observer or run.Unwatched()).tell(each)
+        observer.tell(each)
     return Study(runs, folder, "; ".join(told), told)
 
 
