@@ -106,6 +106,9 @@ def _compare(
 def resume(
     run: Annotated[Path, typer.Argument(help="folder of a run or of a comparison")],
     track: Annotated[list[str] | None, TRACK] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="go on although the data has changed since; it is recorded")
+    ] = False,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
@@ -120,13 +123,14 @@ def resume(
                 bar.tell(f"{run} is finished; nothing is left to do")
                 study = studies.load_study([run])
             else:
-                study = studies.resume_study(run, bar, track or ())
+                study = studies.resume_study(run, bar, track or (), accept_changes)
         elif (run / "scenario.toml").is_file() and runs.finished(run):
             bar.tell(f"{run} is finished; nothing is left to do")
             _finish_run(runs.recorded(run), json)
             return
         else:
-            _finish_run(runs.resume(run, observer=bar, track=track or ()), json)
+            result = runs.resume(run, observer=bar, track=track or (), accept_changes=accept_changes)
+            _finish_run(result, json)
             return
     _report(study, run, json)
     _tell_failures(study)

@@ -1,4 +1,4 @@
-"""What is learnt, in words: what the targets were taken for, the loss, and the measure. One line at each run's start."""
+"""What is learnt, in words: what targets were taken for, the loss, the measure. A line at the start of every run."""
 
 from __future__ import annotations
 
