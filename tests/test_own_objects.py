@@ -259,7 +259,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two targets": ({"clients": [Items((PAIR[0][0], [PAIR[0][0], PAIR[0][1]]))]}, "item 0 has a list of 2 (Tensor"),
     "a pair with a dict of inputs": (
         {"clients": [({"a": PAIR[0], "b": PAIR[0]}, PAIR[1])]},
-        "client 0 has a dict of 2 ('a', 'b') for samples; several inputs or targets (a dict, a tuple of tensors) are not",
+        "client 0 has a dict of 2 ('a', 'b') for samples; several inputs or targets (a dict, a tuple of tensors)",
     ),
     "a pair with a tuple of inputs": (
         {"test": ((PAIR[0], PAIR[0]), PAIR[1])},
