@@ -258,7 +258,8 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
     picture = figures.compare_picture(study, folder / "compare.png")
     page = write_page(study, folder / "report.html")
-    in_words, in_comment = (f"\n{study.note}\n", f"% {study.note}\n") if study.note else ("", "")
+    note = " ".join(study.note.splitlines())
+    in_words, in_comment = (f"\n{tables.plain(note)}\n", f"% {note}\n") if note else ("", "")
     (folder / "compare.md").write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
     (folder / "compare.tex").write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
     if as_json:
