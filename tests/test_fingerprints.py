@@ -334,10 +334,18 @@ class Keeping:
         return x * self.rate
 
 
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def test_objects_are_their_class_and_their_fields() -> None:
     pairs = [
         (Keeping(1), Keeping(2)),
         (Keeping(1), Keeping(1.0)),
+        (Slotted(1), Slotted(2)),
         (Keeping([1, [2]]), Keeping([[1], 2])),
         (Keeping({"a": 1}), Keeping({"b": 1})),
         (Keeping(torch.zeros(2)), Keeping(torch.zeros(2, dtype=torch.float64))),
@@ -354,6 +362,7 @@ def test_objects_are_their_class_and_their_fields() -> None:
     for one, other in pairs:
         assert digest(one) != digest(other)
         assert digest(one) == digest(one)
+    assert digest(Keeping(Path("here"))) == digest(Keeping(Path("there"))), "where files lie changes no number"
     circle: list[Any] = [1]
     circle.append(circle)
     assert digest(circle) == digest(circle)

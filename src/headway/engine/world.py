@@ -301,6 +301,7 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    whole = federation
     if scenario.validation is not None:
         federation = held_out(federation, scenario.validation, scenario.split_seed)
     federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
@@ -319,7 +320,7 @@ def build(
     if scenario.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
     dtype = _DTYPES[scenario.precision]
-    check_finite(split, dtype)
+    check_finite(whole, dtype)
     module = model or random.built(
         lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
         scenario.seed,

@@ -168,7 +168,7 @@ class _Digest:
         elif isinstance(value, Vector):
             self._add_all("vector", value.leaves)
         else:
-            self.write("object", getattr(value, "__name__", ""))
+            self.write("object", str(getattr(value, "__name__", "")))
             self.add(type(value))
             self._add_all("wrapped", getattr(value, "__wrapped__", None))
             if not _of_library(type(value)) or _package(type(value)) == "headway":
@@ -226,9 +226,18 @@ def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 def _fields(value: Any) -> list[tuple[str, Any]]:
     """The fields of an object, without what it only remembers (`cached_property`)."""
     if dataclasses.is_dataclass(value):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    remembered = {name for kind in type(value).__mro__ for name, part in vars(kind).items() if _remembers(part)}
-    return sorted((name, part) for name, part in getattr(value, "__dict__", {}).items() if name not in remembered)
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        bases = [vars(kind) for kind in type(value).__mro__]
+        remembered = {name for space in bases for name, part in space.items() if _remembers(part)}
+        slots = {name for space in bases for name in _slots(space)}
+        names = sorted((getattr(value, "__dict__", {}).keys() | slots) - remembered)
+    return [(name, getattr(value, name, None)) for name in names]
+
+
+def _slots(space: Mapping[str, Any]) -> tuple[str, ...]:
+    slots = space.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _remembers(part: Any) -> bool:
