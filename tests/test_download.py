@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import http.server
 import io
@@ -122,6 +123,25 @@ class TestFetch:
     def test_a_sum_of_sha256(self, server: Server, tmp_path: Path) -> None:
         fetch(f"{server.url}/set.bin", tmp_path / "set.bin", sha256=hashlib.sha256(CONTENT).hexdigest().upper())
         assert (tmp_path / "set.bin").read_bytes() == CONTENT
+
+    def test_both_sums_must_be_right(self, server: Server, tmp_path: Path) -> None:
+        """A file made to have the MD5 of another does not have its SHA-256."""
+        right = {"md5": md5(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+        for kind in right:
+            with pytest.raises(UserError, match=rf"was deleted: {kind} {right[kind]} of"):
+                fetch(f"{server.url}/set.bin", tmp_path / "set.bin", **{**right, kind: "0" * len(right[kind])})
+            assert inside(tmp_path) == []
+        fetch(f"{server.url}/set.bin", tmp_path / "set.bin", **right)
+        assert inside(tmp_path) == ["set.bin"]
+
+    def test_https_does_not_lead_to_http(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Led(io.BytesIO):
+            url, status, headers = "http://example.org/set.bin", 200, {"Content-Length": "3"}
+
+        monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Led(b"any"))
+        with pytest.raises(UserError, match=r"https://\S+ leads to http://\S+, which anybody on the way could change"):
+            fetch("https://example.org/set.bin", tmp_path / "set.bin", md5=md5(b"any"))
+        assert inside(tmp_path) == []
 
     @pytest.mark.parametrize("size", [None, len(CONTENT)])
     def test_a_broken_connection_is_resumed_where_it_broke(
@@ -284,6 +304,15 @@ class TestGet:
         assert (tmp_path / "Plain/raw" / there).read_bytes() == b"mine"
         assert inside(tmp_path) == sorted(["Plain/raw/b.gz", f"Plain/raw/{there}"])
 
+    def test_a_strong_sum_counts(self, publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of a file to fetch and of an archive that is there."""
+        of = download.PUBLISHED["tape"][0]
+        monkeypatch.setitem(download.PUBLISHED, "tape", (dataclasses.replace(of, sha256="0" * 64),))
+        (tmp_path / "set.tar.gz").write_bytes(publisher.files["/set.tar.gz"])
+        with pytest.raises(UserError, match="was deleted: sha256 "):
+            get("tape", tmp_path)
+        assert publisher.asked == [None]
+
     def test_archives_are_unpacked_and_not_kept(self, publisher: Server, tmp_path: Path) -> None:
         get("tape", tmp_path)
         get("zip", tmp_path)
@@ -374,11 +403,19 @@ class TestRegistry:
         folders = {tmp_path / PUBLISHED[name][0].path, *(tmp_path / path for path in PUBLISHED[name][0].holds)}
         assert any(str(path.parent) in str(caught.value) for path in folders if path.parent != tmp_path)
 
+    def test_all_but_one_have_a_strong_sum(self) -> None:
+        """Nobody has published one of Tiny-ImageNet."""
+        assert {name for name, files in PUBLISHED.items() if any(file.sha256 is None for file in files)} == {
+            "tiny-imagenet"
+        }
+
     @pytest.mark.parametrize(
         "file", [file for files in PUBLISHED.values() for file in files], ids=lambda file: file.url
     )
     def test_sums_are_sums(self, file: Published) -> None:
         assert len(bytes.fromhex(file.md5)) == 16
+        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
+        assert file.url.startswith("https://")
         assert file.size > 1000
         assert file.url.endswith(Path(file.path).name)
 

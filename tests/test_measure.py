@@ -319,6 +319,14 @@ class TestLayout:
         rows = [row for row in tables.markdown([line("a|b"), BEST], SCENARIO).splitlines() if row.startswith("|")]
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
 
+    def test_no_html_of_a_name_comes_into_markdown(self) -> None:
+        """Nor does a name in two lines end the table."""
+        name = "<img src=x onerror=alert(1)>\n& co"
+        text = tables.markdown([line(name), BEST], SCENARIO.changed(data="npz:<b>.npz"))
+        assert "<" not in text
+        assert "| &lt;img src=x onerror=alert(1)&gt; &amp; co |" in text
+        assert "\nnpz:&lt;b&gt;.npz, " in text
+
     def test_latex_is_a_whole_table(self) -> None:
         text = tables.latex([BEST, WORSE], SCENARIO)
         assert text.startswith(r"\begin{tabular}{lrrrrrrr}")

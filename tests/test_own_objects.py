@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
 
 import headway
+from headway.cli.main import app
 from headway.data.sources import load, present
 from headway.engine.world import build
 from headway.errors import UserError
@@ -224,9 +226,66 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "dict items": (
         {"clients": [Items({"x": 1, "y": 0})]},
-        "client 0: item 0 is a dict; an item must be (input, target)",
+        "client 0: item 0 is a dict of 2 ('x', 'y'); an item must be (input, target)",
     ),
-    "items without target": ({"clients": [TensorDataset(PAIR[0])]}, "item 0 is a tuple of length 1; an item must be"),
+    "items without target": (
+        {"clients": [TensorDataset(PAIR[0])]},
+        "item 0 is a tuple of 1 (Tensor of shape (2,)); an item must be (input, target)",
+    ),
+    "items of three": (
+        {"clients": [PAIR, Items((PAIR[0][0], 0, 1))]},
+        "client 1: item 0 is a tuple of 3 (Tensor of shape (2,), int, int); an item must be (input, target)",
+    ),
+    "a dataset of three tensors": (
+        {"test": TensorDataset(*PAIR, torch.arange(4))},
+        "the test set: item 0 is a tuple of 3 (Tensor of shape (2,), Tensor of shape (), Tensor of shape ()); an item",
+    ),
+    "a later item of three": (
+        {"clients": [Items((PAIR[0][0], 0), (PAIR[0][0], 0), (PAIR[0][1], 0, 1))]},
+        "client 0: item 2 is a tuple of 3",
+    ),
+    "three arrays": (
+        {"clients": [(*PAIR, PAIR[1])]},
+        "client 0 is a tuple of 3 (Tensor of shape (4, 2), Tensor of shape (4,), Tensor of shape (4,)); it must be a",
+    ),
+    "an input that is a dict": (
+        {"clients": [Items(({"ids": PAIR[0][0], "mask": PAIR[0][0]}, 0))]},
+        "client 0: item 0 has a dict of 2 ('ids', 'mask') for input; several inputs or targets",
+    ),
+    "an input of two arrays": (
+        {"clients": [Items(((np.zeros(2), np.zeros(2)), 0))]},
+        "item 0 has a tuple of 2 (ndarray of shape (2,), ndarray of shape (2,)) for input; several inputs",
+    ),
+    "two targets": ({"clients": [Items((PAIR[0][0], [PAIR[0][0], PAIR[0][1]]))]}, "item 0 has a list of 2 (Tensor"),
+    "a pair with a dict of inputs": (
+        {"clients": [({"a": PAIR[0], "b": PAIR[0]}, PAIR[1])]},
+        "client 0 has a dict of 2 ('a', 'b') for samples; several inputs or targets (a dict, a tuple of tensors)",
+    ),
+    "a pair with a tuple of inputs": (
+        {"test": ((PAIR[0], PAIR[0]), PAIR[1])},
+        "the test set has a tuple of 2 (Tensor of shape (4, 2), Tensor of shape (4, 2)) for samples; several inputs",
+    ),
+    "a label that is an identifier": (
+        {"clients": [(PAIR[0], PAIR[1] + 10**12)]},
+        "client 0: label 1000000000002 is out of range; labels go from 0 to at most 999,999",
+    ),
+    "nan in an input": (
+        {"clients": [PAIR, (torch.tensor([[0.0, 0.0], [1.0, torch.nan]]), PAIR[1][:2])]},
+        "client 1, row 1: the input holds nan; every input and target must be a finite number",
+    ),
+    "infinity in a target": (
+        {
+            "model": nn.Linear(2, 1),
+            "clients": [(PAIR[0], torch.zeros(4)), (PAIR[0], torch.tensor([0.0, 1.0, -torch.inf, 0.0]))],
+            "test": (PAIR[0], torch.zeros(4)),
+        },
+        "client 1, row 2: the target holds -inf; every",
+    ),
+    "nan in the test set": ({"test": (PAIR[0] * torch.nan, PAIR[1])}, "the test set, row 0: the input holds nan"),
+    "numbers beyond single precision": (
+        {"clients": [(PAIR[0].double() - 1e39, PAIR[1])]},
+        "client 0, row 0: the input holds -1e+39, which is infinite in float32; scale it, or use --precision fp64",
+    ),
     "items that are tensors": ({"test": PAIR[0]}, "the test set: item 0 is a Tensor; an item must be (input, target)"),
     "items of two shapes": (
         {"clients": [Items(([1.0], 0), ([1.0, 2.0], 0))]},
@@ -268,7 +327,98 @@ def test_a_number_is_no_sequence_of_clients() -> None:
     )
 
 
-def test_items_may_hold_more_than_input_and_target() -> None:
-    dataset = TensorDataset(*PAIR, torch.arange(4))
-    run = headway.simulate("fedacg", model=nn.Linear(2, 3), clients=[dataset], test=dataset, rounds=1, device="cpu")
+def test_a_list_of_arrays_is_one_array_a_sample() -> None:
+    """It is no item of several inputs; nor is a vector that is written as a list of numbers."""
+    x, y = [list(row) for row in PAIR[0].numpy()], PAIR[1].tolist()
+    dataset = Items(*zip(x, y, strict=True))
+    run = headway.simulate("fedacg", model=nn.Linear(2, 3), clients=[(x, y)], test=dataset, rounds=1, device="cpu")
     assert run.scenario.clients == 1
+
+
+def test_large_numbers_are_finite_in_double_precision() -> None:
+    pair = (PAIR[0].double() - 1e39, PAIR[1])
+    chosen = Scenario(precision="fp64", model="linear", device="cpu")
+    world = build(chosen, method("fedavg"), clients=[pair], test=pair)
+    assert world.federation.train.x.max() == -1e39
+
+
+def test_nan_in_a_file_is_refused_with_client_and_row(own: Path) -> None:
+    """No round is played: no rate would help."""
+    with np.load(own / "own.npz") as archive:
+        held = dict(archive)
+    held["x_train"][[2, 64], 3] = np.nan
+    np.savez(own / "own.npz", **held)
+    chosen: dict[str, Any] = {"data": f"npz:{own}/own.npz", "model": "linear", "device": "cpu"}
+    natural = scenario(**chosen, partition="natural")
+    one_line(lambda: headway.simulate("fedavg", natural, out=own / "run"), "client 2, row 0: the input holds nan")
+    assert not (own / "run").exists()
+    held["x_train"][2, 3] = 0.0
+    np.savez(own / "own.npz", **held)
+    (own / "rows.json").write_text(json.dumps([[0, 1], [2, 3]]))
+    split = scenario(**chosen, partition=f"file:{own}/rows.json")
+    assert build(split, method("fedavg")).population == 2, "row 64 is nobody's"
+
+
+# ── what the task was taken for ──────────────────────────────────────────────────────────────────────────────────────
+
+FLAGS = torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+TASKS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "classes": ({}, "classification of 3 classes, cross-entropy, accuracy", ""),
+    "classes by squared error": (
+        {"loss": "squared"},
+        "classification of 3 classes, squared error to one-hot classes, accuracy",
+        "",
+    ),
+    "numbers": (
+        {"clients": [(PAIR[0], torch.tensor([0.5, 1.0, 0.0, 2.0]))], "test": (PAIR[0], torch.zeros(4))},
+        "one number a sample, squared error, RMSE and R², no accuracy",
+        "",
+    ),
+    "binary": (
+        {"clients": [(PAIR[0], FLAGS[:, 0])], "test": (PAIR[0], FLAGS[:, 0])},
+        "one number a sample, squared error, RMSE and R², no accuracy",
+        "targets are all 0 or 1, but of type float32: they are learnt as numbers; if they are classes",
+    ),
+    "labels as floats": (
+        {"clients": [(PAIR[0], PAIR[1].double())], "test": (PAIR[0], PAIR[1].double())},
+        "one number a sample, squared error, RMSE and R², no accuracy",
+        "targets are all whole numbers, but of type float64",
+    ),
+    "several labels": (
+        {"clients": [(PAIR[0], FLAGS)], "test": (PAIR[0], FLAGS)},
+        "numbers of shape (2,), squared error, RMSE and R², no accuracy",
+        "targets are all 0 or 1: they are learnt as numbers; if a sample has one class",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_a_run_says_what_the_task_was_taken_for(
+    case: str, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    """A line at the start on standard error; where the targets look like classes, a warning too."""
+    changes, task, doubt = TASKS[case]
+    outputs = 1 if "one number" in task else 2 if "shape (2,)" in task else 3
+    given: dict[str, Any] = {"model": nn.Linear(2, outputs), "clients": [PAIR], "test": PAIR} | changes
+    headway.compare(["fedavg", "fedacg"], rounds=1, device="cpu", executor="serial", **given)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"headway: task: {task}\n", "once for both methods"
+    assert {str(one.message)[: len(doubt)] for one in recwarn.list} == ({doubt} if doubt else set())
+
+
+def test_the_command_line_says_it_too(tmp_path: Path) -> None:
+    """On standard error: with --json standard output has JSON alone. `--quiet` leaves the line out, not the doubt."""
+    x = np.zeros((8, 2), np.float32)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=FLAGS[:, 0].repeat(2), x_test=x, y_test=FLAGS[:, 0].repeat(2))
+    words = ["run", "fedavg", "--scenario", f"npz:{tmp_path}/own.npz/iid/2x2", "--model", "linear", "--rounds", "1"]
+    words += ["--device", "cpu", "--executor", "serial", "--json"]
+    told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "told")])
+    quiet = CliRunner().invoke(app, [*words, "--quiet", "--out", str(tmp_path / "quiet")])
+    doubt = "headway: targets are all 0 or 1, but of type float32"
+    assert told.stderr.splitlines()[0] == "task: one number a sample, squared error, RMSE and R², no accuracy"
+    assert told.stderr.splitlines()[-1].startswith(doubt)
+    assert [line[: len(doubt)] for line in quiet.stderr.splitlines()] == [doubt]
+    for answer in (told, quiet):
+        assert answer.exit_code == 0
+        assert json.loads(answer.stdout)["name"] == "fedavg"

@@ -87,7 +87,10 @@ def test_piped_show_breaks_no_line(name: str) -> None:
 def test_a_run_in_a_pipe_prints_results_only_on_standard_output(tmp_path: Path) -> None:
     answer = said(f"run fedprox:mu=0.001+acg:lam=0.8 {LITTLE} --executor serial --out {tmp_path / 'run'}")
     assert answer.exit_code == 0
-    assert answer.stderr == "fedprox:mu=0.001+acg:lam=0.8 · seed 0 · serial: 2 rounds\n"
+    assert answer.stderr.splitlines() == [
+        "task: classification of 10 classes, cross-entropy, accuracy",
+        "fedprox:mu=0.001+acg:lam=0.8 · seed 0 · serial: 2 rounds",
+    ]
     assert f"run: {tmp_path / 'run'}\n" in answer.stdout
     assert " · seed 0" not in answer.stdout
 
@@ -172,9 +175,13 @@ def test_resume_of_a_finished_comparison_with_own_objects_is_its_table(tmp_path:
 # ── the terminal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+TASK = "classification of 10 classes, cross-entropy, accuracy"
+
+
 def begun(bar: Bar, method: str = "fedacg") -> None:
     scenario = SimpleNamespace(seed=0, rounds=10)
-    bar.begins(SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario), 0, "batched")  # type: ignore[arg-type]
+    world = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task=TASK)
+    bar.begins(world, 0, "batched")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seconds", [0.08, 12.3])
@@ -227,7 +234,7 @@ def test_the_choice_of_an_executor_is_not_in_a_pipe() -> None:
     console = Console(file=io.StringIO(), width=80)
     with Bar(console, quiet=False, choosing=True) as bar:
         begun(bar)
-    assert shown(console) == ["fedacg · seed 0 · batched: 10 rounds"]
+    assert shown(console) == [f"task: {TASK}", "fedacg · seed 0 · batched: 10 rounds"]
 
 
 def test_nothing_is_left_of_the_choice_when_it_is_interrupted() -> None:

@@ -47,7 +47,10 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
     hw.resume(folder)
     (folder / "summary.json").unlink()
     data(tmp_path / "mine.npz", 1)
-    with pytest.raises(UserError, match=r"^the data 'npz:.*' is not what .*run was run with; start a new run$"):
+    changed = "the split, the training samples, the training targets, the test samples, the test targets"
+    with pytest.raises(
+        UserError, match=rf"^the data 'npz:.*' is not what .*run was run with: {changed} changed; start"
+    ):
         hw.resume(folder)
 
 

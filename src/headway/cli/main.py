@@ -106,6 +106,9 @@ def _compare(
 def resume(
     run: Annotated[Path, typer.Argument(help="folder of a run or of a comparison")],
     track: Annotated[list[str] | None, TRACK] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="go on although the data has changed since; it is recorded")
+    ] = False,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
@@ -120,13 +123,14 @@ def resume(
                 bar.tell(f"{run} is finished; nothing is left to do")
                 study = studies.load_study([run])
             else:
-                study = studies.resume_study(run, bar, track or ())
+                study = studies.resume_study(run, bar, track or (), accept_changes)
         elif (run / "scenario.toml").is_file() and runs.finished(run):
             bar.tell(f"{run} is finished; nothing is left to do")
             _finish_run(runs.recorded(run), json)
             return
         else:
-            _finish_run(runs.resume(run, observer=bar, track=track or ()), json)
+            result = runs.resume(run, observer=bar, track=track or (), accept_changes=accept_changes)
+            _finish_run(result, json)
             return
     _report(study, run, json)
     _tell_failures(study)
@@ -254,7 +258,8 @@ def _report(study: Any, folder: Path, as_json: bool) -> None:
     rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
     picture = figures.compare_picture(study, folder / "compare.png")
     page = write_page(study, folder / "report.html")
-    in_words, in_comment = (f"\n{study.note}\n", f"% {study.note}\n") if study.note else ("", "")
+    note = " ".join(study.note.splitlines())
+    in_words, in_comment = (f"\n{tables.plain(note)}\n", f"% {note}\n") if note else ("", "")
     (folder / "compare.md").write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
     (folder / "compare.tex").write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
     if as_json:

@@ -75,6 +75,7 @@ class Bar:
         if self.waiting is not None:
             self.waiting.stop()
         self.progress.start()
+        self._say_task(world.task)
         self.task = self.progress.add_task(
             f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
         )
@@ -94,6 +95,12 @@ class Bar:
         if message not in self.said:
             self.said.add(message)
             self._print(f"headway: {message}")
+
+    def _say_task(self, task: str) -> None:
+        """Once for all runs of a command; where two differ, both are told."""
+        if not self.quiet and task not in self.said:
+            self.said.add(task)
+            self._print(f"task: {task}")
 
     def _print(self, line: str) -> None:
         """One line, however long: a command in it is there to be copied."""

@@ -43,10 +43,15 @@ class Published:
     size: int
     holds: tuple[str, ...] = ()
     """For an archive: files it unpacks under the data folder. The archive itself is not kept."""
+    sha256: str | None = None
+    """None where nobody whom we can check has published one."""
 
 
-def _idx(base: str, folder: str, sums: tuple[tuple[str, str, int], ...]) -> tuple[Published, ...]:
-    return tuple(Published(f"{base}/{name}.gz", f"{folder}/{name}.gz", md5, size) for name, md5, size in sums)
+def _idx(base: str, folder: str, sums: tuple[tuple[str, str, str, int], ...]) -> tuple[Published, ...]:
+    return tuple(
+        Published(f"{base}/{name}.gz", f"{folder}/{name}.gz", md5, size, sha256=sha256)
+        for name, md5, sha256, size in sums
+    )
 
 
 PUBLISHED: dict[str, tuple[Published, ...]] = {
@@ -54,20 +59,60 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
         "https://ossci-datasets.s3.amazonaws.com/mnist",
         "MNIST/raw",
         (
-            ("train-images-idx3-ubyte", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
-            ("train-labels-idx1-ubyte", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
-            ("t10k-images-idx3-ubyte", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
-            ("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+            (
+                "train-images-idx3-ubyte",
+                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                9_912_422,
+            ),
+            (
+                "train-labels-idx1-ubyte",
+                "d53e105ee54ea40749a09fcbcd1e9432",
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                28_881,
+            ),
+            (
+                "t10k-images-idx3-ubyte",
+                "9fb629c4189551a2d022fa330f9573f3",
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                1_648_877,
+            ),
+            (
+                "t10k-labels-idx1-ubyte",
+                "ec29112dd5afa0611ce80d1b7f02629c",
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+                4_542,
+            ),
         ),
     ),
     "fashion-mnist": _idx(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
         "FashionMNIST/raw",
         (
-            ("train-images-idx3-ubyte", "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
-            ("train-labels-idx1-ubyte", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
-            ("t10k-images-idx3-ubyte", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
-            ("t10k-labels-idx1-ubyte", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
+            (
+                "train-images-idx3-ubyte",
+                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                26_421_880,
+            ),
+            (
+                "train-labels-idx1-ubyte",
+                "25c81989df183df01b3e8a0aad5dffbe",
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                29_515,
+            ),
+            (
+                "t10k-images-idx3-ubyte",
+                "bef4ecab320f06d8554ea6380940ec79",
+                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                4_422_102,
+            ),
+            (
+                "t10k-labels-idx1-ubyte",
+                "bb300cfdad3c16e7a12a480ee83cd310",
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+                5_148,
+            ),
         ),
     ),
     "cifar10": (
@@ -76,7 +121,8 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
             "cifar-10-binary.tar.gz",
             "c32a1d4ab5d03f1284b67883e8d87530",
             170_052_171,
-            (
+            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            holds=(
                 *(f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)),
                 "cifar-10-batches-bin/test_batch.bin",
                 "cifar-10-batches-bin/batches.meta.txt",
@@ -89,20 +135,24 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
             "cifar-100-binary.tar.gz",
             "03b5dce01913d631647c71ecec9e9cb8",
             168_513_733,
-            ("cifar-100-binary/train.bin", "cifar-100-binary/test.bin", "cifar-100-binary/fine_label_names.txt"),
+            sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            holds=("cifar-100-binary/train.bin", "cifar-100-binary/test.bin", "cifar-100-binary/fine_label_names.txt"),
         ),
     ),
     "tiny-imagenet": (
         Published(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
             "tiny-imagenet-200.zip",
             "90528d7ca1a48142e341f4ef8d21d0de",
             248_100_043,
-            ("tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt"),
+            holds=("tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt"),
         ),
     ),
 }
-"""Sums as the publishers or torchvision give them."""
+"""MD5 as the publishers or torchvision give it; SHA-256, of files of the same sizes, as TensorFlow Datasets lists it.
+
+Fashion-MNIST's bucket speaks no https: its files are also in the publisher's repository.
+"""
 
 _LEAF = "make it with LEAF (github.com/TalwalkarLab/leaf, data/{name}) and put data/train and data/test in {name}/"
 BY_HAND: dict[str, str] = {
@@ -159,6 +209,8 @@ def _receive(url: str, part: Path, size: int | None, progress: Callable[[int, in
     here = _length(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={here}-"} if here else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        if url.startswith("https:") and not answer.url.startswith("https:"):
+            raise UserError(f"{url} leads to {answer.url}, which anybody on the way could change; it is not fetched")
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {here}-")
         if answer.status == 206 and not resumed:
             part.unlink()
@@ -224,13 +276,13 @@ def fetch(
     size: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """`target` from an address. It appears when it is whole and its sum is right; until then there is `target.part`.
+    """`target` from an address. It appears when it is whole and its sums are right; until then there is `target.part`.
 
     A broken connection is resumed, also by a later call. What has a wrong sum is deleted; where it began with the
     remains of an earlier call, the file is first fetched anew.
     """
-    kind, wanted = ("sha256", sha256) if sha256 else ("md5", md5)
-    assert wanted, "a download without a sum cannot be told from a broken one"
+    sums = {kind: wanted.lower() for kind, wanted in (("sha256", sha256), ("md5", md5)) if wanted}
+    assert sums, "a download without a sum cannot be told from a broken one"
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"'{url}' is no http or https address")
     part = target.with_name(target.name + ".part")
@@ -244,8 +296,9 @@ def fetch(
         for remains in (True, False):
             remains = remains and _length(part) > 0
             _received(url, part, size, tell)
-            found = _sum(part, kind)
-            if found == wanted.lower():
+            sums_found = ((kind, _sum(part, kind)) for kind in sums)
+            kind, found = next(((kind, found) for kind, found in sums_found if found != sums[kind]), ("", ""))
+            if not kind:
                 os.replace(part, target)
                 return
             length = _length(part)
@@ -255,7 +308,7 @@ def fetch(
     except OSError as fault:
         raise _unwritable(target, fault) from None
     raise UserError(
-        f"{url} is not the file it should be and was deleted: {kind} {found} of {length:,} bytes, expected {wanted}"
+        f"{url} is not the file it should be and was deleted: {kind} {found} of {length:,} bytes, expected {sums[kind]}"
     )
 
 
@@ -323,9 +376,10 @@ def get(name: str, folder: Path, progress: Progress | None = None) -> list[Path]
         if _there(file, folder):
             continue
         target = folder / file.path
-        if not target.is_file() or _sum(target, "md5") != file.md5:
+        kind, wanted = ("sha256", file.sha256) if file.sha256 else ("md5", file.md5)
+        if not target.is_file() or _sum(target, kind) != wanted:
             try:
-                fetch(file.url, target, md5=file.md5, size=file.size, progress=progress)
+                fetch(file.url, target, md5=file.md5, sha256=file.sha256, size=file.size, progress=progress)
             except UserError as fault:
                 raise UserError(f"{fault}; by hand: {_by_hand(name, folder)}") from None
         if file.holds:

@@ -15,6 +15,11 @@ from torch import Tensor
 
 from headway.errors import UserError
 
+MOST_CLASSES = 1_000_000
+"""A network answers with one number for each class: labels beyond this are identifiers or numbers, not classes."""
+SHOWN = 4
+"""Parts of a wrong item that an error names."""
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -169,25 +174,11 @@ def _stacked(tensors: list[Tensor], what: str) -> Tensor:
 
 def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
     """(x, y) of a pair of arrays or of a map-style torch dataset."""
-    if isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], tuple):
+    if isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], tuple | Mapping):
+        _check_one(source[0], what, "samples")
         x, y = _tensors(source, what)
     else:
-        try:
-            samples = [source[index] for index in range(len(source))]
-        except (TypeError, KeyError) as fault:
-            raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from fault
-        if not samples:
-            raise UserError(f"{what} is empty")
-        for number, sample in enumerate(samples):
-            if not isinstance(sample, tuple | list) or len(sample) < 2:
-                raise UserError(f"{what}: item {number} is {_in_words(sample)}; an item must be (input, target)")
-        inputs, targets = (_tensors([sample[place] for sample in samples], what) for place in (0, 1))
-        for number, one in enumerate(inputs):
-            if (one.dtype == torch.uint8) != (inputs[0].dtype == torch.uint8):
-                raise UserError(
-                    f"{what}: item {number} is of type {_type(one)}, item 0 of type {_type(inputs[0])}; give all alike"
-                )
-        x, y = _stacked(inputs, what), _stacked(targets, what)
+        x, y = _joined_items(_items(source, what), what)
     if not x.dim() or not y.dim():
         raise UserError(f"{what} is a pair of single numbers; it must be (x, y) with one row for each sample")
     if len(x) != len(y):
@@ -200,12 +191,71 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
         raise UserError(f"{what} has labels of shape {tuple(y.shape)}; give one label a sample")
     if int(y.min()) < 0:
         raise UserError(f"{what}: label {int(y.min())} is out of range; labels are whole numbers from 0 on")
+    if int(y.max()) >= MOST_CLASSES:
+        raise UserError(
+            f"{what}: label {int(y.max())} is out of range; labels go from 0 to at most {MOST_CLASSES - 1:,}, "
+            "one for each class (give numbers that are to be learnt as floats)"
+        )
     return x, y
 
 
+def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
+    """The items of a map-style dataset, each of them (input, target)."""
+    if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
+        raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
+    if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], tuple | list):
+        _check_one(source[0], what, "samples")
+    try:
+        samples = [source[index] for index in range(len(source))]
+    except (TypeError, KeyError) as fault:
+        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from fault
+    if not samples:
+        raise UserError(f"{what} is empty")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise UserError(f"{what}: item {number} is {_in_words(sample)}; an item must be (input, target)")
+        for part, role in zip(sample, ("input", "target"), strict=True):
+            _check_one(part, f"{what}: item {number}", role)
+    return samples
+
+
+def _joined_items(samples: list[tuple[Any, Any]], what: str) -> tuple[Tensor, Tensor]:
+    inputs, targets = (_tensors([sample[place] for sample in samples], what) for place in (0, 1))
+    for number, one in enumerate(inputs):
+        if (one.dtype == torch.uint8) != (inputs[0].dtype == torch.uint8):
+            raise UserError(
+                f"{what}: item {number} is of type {_type(one)}, item 0 of type {_type(inputs[0])}; give all alike"
+            )
+    return _stacked(inputs, what), _stacked(targets, what)
+
+
+def _check_one(part: Any, what: str, role: str) -> None:
+    """Refuse an input or a target that is made of several: they would be stacked, or one of them taken for all."""
+    arrays = isinstance(part, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in part)
+    nested = isinstance(part, tuple | list) and any(isinstance(one, Mapping) for one in part)
+    whole = role == "samples" and isinstance(part, list) and not nested  # a list of arrays is one array a sample
+    if isinstance(part, Mapping) or nested or (arrays and not whole):
+        raise UserError(
+            f"{what} has {_in_words(part)} for {role}; several inputs or targets (a dict, a tuple of tensors) are not "
+            "supported yet: join them into one tensor and let the model take it apart"
+        )
+
+
 def _in_words(item: Any) -> str:
+    """What was found: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
     kind = f"a {type(item).__name__}"
-    return f"{kind} of length {len(item)}" if isinstance(item, tuple | list) else kind
+    if isinstance(item, Mapping):
+        names = ", ".join(f"{name!r:.20}" for name in list(item)[:SHOWN])
+        return f"{kind} of {len(item)} ({names}{', …' if len(item) > SHOWN else ''})"
+    if isinstance(item, tuple | list):
+        parts = ", ".join(_part_in_words(part) for part in item[:SHOWN])
+        return f"{kind} of {len(item)} ({parts}{', …' if len(item) > SHOWN else ''})"
+    return kind
+
+
+def _part_in_words(part: Any) -> str:
+    shape = f" of shape {tuple(part.shape)}" if isinstance(part, Tensor | np.ndarray) else ""
+    return f"{type(part).__name__}{shape}"
 
 
 def _targets(y: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,8 @@ def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.n
         )
     if name == "shards":
         return _shards(labels, clients, seed, int(_positive(spelled, argument, whole=True)))
+    if name in _ONE_BY_ONE:
+        _check_draws(spelled, len(labels), clients)
     if name in _BY_CONCENTRATION:
         return _BY_CONCENTRATION[name](labels, clients, seed, _positive(spelled, argument))
     known = ["iid", "natural", "file", "shards", *_BY_CONCENTRATION]
@@ -56,6 +59,23 @@ def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.n
 
 MOST = 1e100
 """Of a concentration; far beyond it the sums of the draws are no numbers."""
+
+
+MOST_DRAWS = 5_000_000_000
+"""Of a split that draws for each client one number a free sample: about two minutes on one core. The draws follow each
+other, so that none can be left out without another split."""
+MOST_JSON = 1 << 28
+"""Bytes of a file with rows: twenty million of them, for which Python takes some gigabytes of memory."""
+
+
+def _check_draws(spelled: str, samples: int, clients: int) -> None:
+    draws = samples * (clients + 1) // 2
+    if draws > MOST_DRAWS:
+        raise UserError(
+            f"partition is '{spelled}' with {clients:,} clients and {samples:,} samples: its split draws {draws:,} "
+            f"numbers one after another, at most {MOST_DRAWS:,}; give fewer --clients, or use iid, shards:C, "
+            "gradma:OMEGA or quantity:ALPHA"
+        )
 
 
 def _positive(spelled: str, argument: str, whole: bool = False) -> float:
@@ -187,12 +207,21 @@ def _natural(users: np.ndarray | None, clients: int) -> Rows:
     return np.split(order, firsts[1:])[: clients or len(firsts)]
 
 
-def _file(path: str, samples: int, clients: int) -> Rows:
-    """The user's own lists; rows in nobody's list are left out, a row in two lists is refused."""
+def _json(path: Path) -> Any:
+    """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"the partition file '{path}' is no plain file")
+    if path.is_file() and (size := path.stat().st_size) > MOST_JSON:
+        raise UserError(f"the partition file '{path}' has {size:,} bytes; it may have at most {MOST_JSON:,}")
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as fault:
         raise UserError(f"the partition file '{path}' cannot be read as JSON: {fault}") from None
+
+
+def _file(path: str, samples: int, clients: int) -> Rows:
+    """The user's own lists; rows in nobody's list are left out, a row in two lists is refused."""
+    content = _json(Path(path))
     lists = list(content.values()) if isinstance(content, dict) else content
     if not isinstance(lists, list) or not all(isinstance(own, list) for own in lists):
         raise UserError(f"the partition file '{path}' must hold one list of rows for each client")
@@ -214,6 +243,7 @@ def _file(path: str, samples: int, clients: int) -> Rows:
 
 
 _BY_CLASS = ("dirichlet", "authors", "gradma", "shards")
+_ONE_BY_ONE = ("dirichlet", "authors")
 _BY_CONCENTRATION: dict[str, Callable[[np.ndarray, int, int, float], Rows]] = {
     "dirichlet": _dirichlet,
     "authors": _authors,

@@ -18,7 +18,9 @@ from headway import random
 from headway.data import augmentation, partition, sources
 from headway.data.batches import Planner, planned
 from headway.data.federation import Federation, Pool, federate
+from headway.data.finite import check_finite
 from headway.data.participation import Fixed, Sampling, sampling
+from headway.data.task import doubt, task_in_words
 from headway.data.turnout import Turnout, turnout
 from headway.data.validation import held_out
 from headway.engine.local import Rules
@@ -61,6 +63,16 @@ class World:
     @property
     def population(self) -> int:
         return len(self.federation.clients)
+
+    @cached_property
+    def task(self) -> str:
+        """What the targets were taken for, the loss and the measure, in words."""
+        return task_in_words(self.federation, self.rules.squared)
+
+    @cached_property
+    def doubt(self) -> str | None:
+        """Why the task may not be what is meant, where something speaks for it."""
+        return doubt(self.federation)
 
     @cached_property
     def weight_total(self) -> float:
@@ -289,6 +301,7 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    whole = federation
     if scenario.validation is not None:
         federation = held_out(federation, scenario.validation, scenario.split_seed)
     federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
@@ -312,6 +325,7 @@ def build(
     if scenario.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
     dtype = _DTYPES[scenario.precision]
+    check_finite(whole, dtype)
     module = model or random.built(
         lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
         scenario.seed,

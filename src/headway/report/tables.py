@@ -126,12 +126,18 @@ def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
 
 def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
     head, body = cells(rows)
+    body = [[plain(text) for text in line] for line in body]
     bold = best(rows)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" + "---:|" * (len(head) - 1)]
     for at, line in enumerate(body):
         texts = (f"**{text}**" if (at, column) in bold else text for column, text in enumerate(line))
         lines.append("| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |")
-    return "\n".join(lines) + f"\n\n{caption(rows, scenario)}\n"
+    return "\n".join(lines) + f"\n\n{plain(caption(rows, scenario))}\n"
+
+
+def plain(text: str) -> str:
+    """A text in one line that Markdown does not take for HTML: a name or a message may hold some."""
+    return " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def latex(rows: Sequence[Numbers], scenario: Any) -> str:

@@ -85,6 +85,8 @@ class Checkpoint:
         self.manifest = folder / "manifest.json"
         self.rows = ClientRows(folder / "clients.rows", world.newcomer, world.population)
         self.committed: int | None = None
+        self.fingerprints: dict[str, Any] = {}
+        """Of data, own model and own method, as `fingerprints.settle` has them."""
 
     def exists(self) -> bool:
         return self.manifest.is_file()
@@ -107,6 +109,7 @@ class Checkpoint:
                 "format": FORMAT,
                 "round": progress.round,
                 "scenario": self._scenario(),
+                "fingerprints": self.fingerprints,
                 "server": name,
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "executor": executor,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +32,7 @@ from headway.runs import records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import made, read_json, write_atomically, write_json
+from headway.runs.fingerprints import settle
 from headway.runs.trackers.tracking import Tracker, Tracking, trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
@@ -47,10 +50,17 @@ class Observer(Protocol):
 
 
 class Unwatched:
-    """Nobody watches; what must be said is a Python warning."""
+    """Nobody watches; the task is a line on standard error, and what must be said is a Python warning."""
+
+    @cached_property
+    def said(self) -> set[str]:
+        return set()
 
     def begins(self, world: World, done: int, executor: str) -> None:
-        pass
+        if world.task not in self.said and sys.stderr is not None:
+            self.said.add(world.task)
+            with contextlib.suppress(OSError, ValueError):  # a line that nobody can read stops no run
+                print(f"headway: task: {world.task}", file=sys.stderr)
 
     def round(self, record: dict[str, Any]) -> None:
         pass
@@ -120,16 +130,22 @@ def _asked_to_stop(observer: Observer) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _drive(world: World, folder: Path | None, observer: Observer, track: Mapping[str, Tracker]) -> Result:
+def _drive(
+    world: World, folder: Path | None, observer: Observer, track: Mapping[str, Tracker], accept: bool = False
+) -> Result:
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
     begun = checkpoint is not None and checkpoint.exists()
     asked = world.scenario.executor
+    if folder and checkpoint:
+        checkpoint.fingerprints = unchanged(folder, world, observer, accept)
     if checkpoint and begun:
         asked = kept(asked, checkpoint.read()["executor"], world.device)
     executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
     try:
         with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
+            if folder is not None:
+                splits.keep(folder, world, accept)
             return _driven(world, folder, checkpoint, executor, file, observer, tracking)
     finally:
         executor.close()
@@ -145,8 +161,6 @@ def _driven(
     tracking: Tracking,
 ) -> Result:
     scenario = world.scenario
-    if folder is not None:
-        splits.keep(folder, world)
     if checkpoint is not None and checkpoint.exists():
         progress, store = checkpoint.reopen()
     else:
@@ -155,6 +169,8 @@ def _driven(
     if folder is not None:
         (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
     observer.begins(world, progress.round, executor.name)
+    if world.doubt is not None:
+        observer.tell(world.doubt)
     tracking.begins(world, folder, executor.name, past)
 
     def save() -> None:
@@ -194,8 +210,16 @@ def _driven(
     tracking.ends(result.summary)
     if folder:
         made_on = hardware_and_versions(world.device)
-        write_json(folder / "summary.json", {"finished": True, **result.summary, "environment": made_on})
+        accepted = checkpoint.fingerprints.get("accepted") if checkpoint else None
+        changes = {"accepted_changes": accepted} if accepted else {}
+        write_json(folder / "summary.json", {"finished": True, **result.summary, **changes, "environment": made_on})
     return result
+
+
+def unchanged(folder: Path, world: World, observer: Observer, accept: bool = False) -> dict[str, Any]:
+    """Refuse data, an own model or an own method that the run in a folder did not begin with, unless it is accepted."""
+    checkpoint = Checkpoint(folder / "checkpoint", world)
+    return settle(checkpoint.read() if checkpoint.exists() else None, world, folder, accept, observer.tell)
 
 
 @contextmanager
@@ -375,14 +399,20 @@ def resume(
     test: Any = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
+    accept_changes: bool = False,
 ) -> Result:
-    """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone."""
+    """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
+
+    Data, model and method must be those that the run began with; `accept_changes` goes on with others, and records it.
+    """
     folder = Path(run)
     watching = trackers(track)
+    observer = observer or Unwatched()
     world = _world(folder, method, model, clients, test)
     if finished(folder):
+        unchanged(folder, world, observer, accept_changes)
         return _loaded(world, folder)
-    return _drive(world, folder, observer or Unwatched(), watching)
+    return _drive(world, folder, observer, watching, accept_changes)
 
 
 def lengthen(run: str | Path, rounds: int) -> None:

@@ -146,7 +146,9 @@ def compare(
         raise
 
 
-def resume_study(folder: Path, observer: Observer | None = None, track: str | Sequence[str] = ()) -> Study:
+def resume_study(
+    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     scenario, names = scenario_of(folder), _names(folder)
     own = [name for name in names if run.in_catalogue(name) is None]
@@ -156,7 +158,7 @@ def resume_study(folder: Path, observer: Observer | None = None, track: str | Se
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
             f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
         )
-    return _run_all([spelled(name) for name in names], scenario, folder, observer, track, {})
+    return _run_all([spelled(name) for name in names], scenario, folder, observer, track, {}, accept_changes)
 
 
 def _run_all(
@@ -166,16 +168,20 @@ def _run_all(
     observer: Observer | None,
     track: str | Sequence[str],
     objects: dict[str, Any],
+    accept: bool = False,
 ) -> Study:
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
     executor, device = scenario.executor, device_of(scenario.device)
+    observer = observer or run.Unwatched()  # one for all runs: what it says, it says once
     for method in methods:
         for one in run.seeded(scenario):
             place = _place(folder, method.name, one.seed) if folder else None
             try:
                 if place and (place / "scenario.toml").is_file():
-                    result = run.resume(place, method=method, observer=observer, track=track, **objects)
+                    result = run.resume(
+                        place, method=method, observer=observer, track=track, accept_changes=accept, **objects
+                    )
                 else:
                     chosen = one.changed(executor=executor)
                     result = run.simulate(method, chosen, out=place, observer=observer, track=track, **objects)
@@ -189,7 +195,7 @@ def _run_all(
         raise Diverged(f"{which}: {cause}") from cause
     told = tuple(_told(which, str(cause)) for which, cause in failed.items())
     for each in told:
-        (observer or run.Unwatched()).tell(each)
+        observer.tell(each)
     return Study(runs, folder, "; ".join(told), told)
 
 

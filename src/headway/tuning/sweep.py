@@ -401,12 +401,14 @@ class _Runner:
     def _check_data(self, every: list[Candidate]) -> None:
         """Refuse to go on with data that has changed since; the first run that was begun stands for all."""
         begun = [(one, place) for one in every for place in self._begun(one)]
-        if self.own or not begun:
+        if not begun:
             return
         one, place = begun[0]
         anywhere = scenario_of(place).changed(device="cpu", precision="auto")
         with contextlib.suppress(Missing):  # what is not there any more cannot be another
-            splits.keep(place, build(anywhere, spelled(one.method)))
+            world = build(anywhere, spelled(one.method), **self.own)
+            run.unchanged(place, world, self.observer or run.Unwatched())
+            splits.keep(place, world)
 
     def _chose(self, model: str, executor: str) -> None:
         """Remember an executor, unless it is of a run that another device began."""

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.data.participation import in_words
+from headway.report.tables import plain
 from headway.tuning.grid import text
 from headway.tuning.sweep import Sweep, Trial
 
@@ -73,7 +74,7 @@ def markdown(sweep: Sweep, picture: str | None) -> str:
         best = at == 0 and sweep.best is not None
         lines.append("| " + " | ".join(f"**{one}**" if best else one for one in line) + " |")
     lines += ["", caption(sweep) + "."]
-    failures = [f"* {one.candidate.label}: {one.status}, {one.failure}" for one in sweep.trials if one.failure]
+    failures = [plain(f"* {one.candidate.label}: {one.status}, {one.failure}") for one in sweep.trials if one.failure]
     lines += ["", *failures] if failures else []
     lines += ["", "The best, trained on all samples:", "", "```", sweep.command, "```"] if sweep.best else []
     lines += ["", f"![{heading(sweep)}]({picture})"] if picture else []

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Pool
+from headway.data.federation import MOST_CLASSES, Pool
 from headway.data.sources.files import Damaged, Missing, read_arrays
 from headway.data.sources.source import Normalisation, Source, check_alike, known_users, pool, statistics
 from headway.errors import UserError
@@ -21,7 +21,21 @@ def labelled(x: np.ndarray, y: np.ndarray, classes: int, where: Path | str) -> P
         return pool(x, y, classes, where)
     if len(x) != len(y) or not len(y):
         raise Damaged(f"{where}: there are {len(x)} samples and {len(y)} targets")
-    return Pool(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
+    with np.errstate(over="ignore"):  # what is too large for a float becomes infinite, and is refused with its row
+        return Pool(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
+
+
+def counted(y: np.ndarray, y_test: np.ndarray, where: Path | str) -> int:
+    """The number of classes: one more than the largest label; 0 where targets are numbers."""
+    if y.dtype.kind == "f":
+        return 0
+    largest = int(max(y.max(initial=0), y_test.max(initial=0)))
+    if largest >= MOST_CLASSES:
+        raise UserError(
+            f"{where}: label {largest} is out of range; labels go from 0 to at most {MOST_CLASSES - 1:,}, one for each "
+            "class (give numbers that are to be learnt with a decimal point)"
+        )
+    return largest + 1
 
 
 def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
@@ -30,7 +44,8 @@ def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
         raise UserError(f"{where} is {x.dtype} of shape {x.shape}; samples must be numbers of shape (n, …)")
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x[:, None] if x.ndim == 3 else x)
-    return np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int64)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int64)
 
 
 def npz(argument: str, data_dir: str | None) -> Source:
@@ -54,7 +69,7 @@ def npz(argument: str, data_dir: str | None) -> Source:
             )
     if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
         raise UserError(f"{path}: y_train is {y.dtype} and y_test {y_test.dtype}; both must be labels or both numbers")
-    classes = 0 if y.dtype.kind == "f" else int(max(y.max(initial=0), y_test.max(initial=0))) + 1
+    classes = counted(y, y_test, path)
     x, x_test = (sample_type(held[name], f"{path}: {name}") for name in ("x_train", "x_test"))
     train, test = labelled(x, y, classes, path), labelled(x_test, y_test, classes, path)
     check_alike(train, test, path)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
 from headway.errors import UserError
+
+FREELY = 1 << 30
+"""Bytes that any file may unpack to: more than those of the published sets do (EMNIST, the largest, to half of it)."""
+SHRINKS = 100
+"""Beyond that, to how many times its size a file may unpack: samples do not shrink to a hundredth, a file that was made
+to fill the memory shrinks to a thousandth. What is really so empty can be saved unpacked, which has no limit."""
+MOST_JSON = 1 << 32
+"""Bytes of a JSON file: LEAF's largest have some hundred million, and Python takes ten times as much memory."""
 
 
 class Missing(UserError):
@@ -56,9 +66,26 @@ def data_folder(given: str | None) -> Path:
 
 def _opened(path: Path) -> BinaryIO:
     with readable(path):
-        if not path.is_file():
-            raise Missing(f"{path} is missing; put it there")
+        check_plain(path)
         return path.open("rb")
+
+
+def check_plain(path: Path) -> None:
+    """Refuse what is not a file with an end: opening a pipe waits for who writes into it."""
+    if not path.is_file():
+        if path.exists():
+            raise Damaged(f"{path} is no plain file")
+        raise Missing(f"{path} is missing; put it there")
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to more than samples do, before it is unpacked."""
+    packed = max(path.stat().st_size, 1)
+    if size > FREELY and size > SHRINKS * packed:
+        raise Damaged(
+            f"{path} is refused: its {packed:,} bytes unpack to {size:,}, more than {SHRINKS} times as many; if that "
+            "is meant, save it unpacked (np.savez, gunzip)"
+        )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -79,6 +106,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    check_plain(path)
+    if path.stat().st_size > MOST_JSON:
+        raise Damaged(f"{path} is refused: it has {path.stat().st_size:,} bytes; a JSON file has at most {MOST_JSON:,}")
     content = read_bytes(path)
     try:
         found = json.loads(content)
@@ -93,17 +123,55 @@ _NPY, _ZIP = b"\x93NUMPY", b"PK"
 """How a file of one array and an archive of several begin."""
 
 
+_FAULTS = (
+    OSError,
+    ValueError,  # also what is no text where text is expected
+    EOFError,
+    KeyError,
+    RuntimeError,  # an archive with a password, a header that is nested too deeply
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What a damaged archive or array makes of NumPy and zipfile."""
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an npz file by name; the one array of an npy file under ''. Pickled objects are refused."""
     with _opened(path) as file:
         try:
-            if not file.read(len(_NPY)).startswith((_NPY, _ZIP)):
-                raise ValueError(f"it is no {'.npy file' if path.suffix == '.npy' else '.npz archive'}")
+            start = file.read(len(_NPY))
             file.seek(0)
-            found = np.load(file, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return {"": found}
-            with found:
-                return {name: found[name] for name in found.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as fault:
+            if start.startswith(_NPY):
+                return {"": _array(file, path.stat().st_size)}
+            if not start.startswith(_ZIP):
+                raise ValueError(f"it is no {'.npy file' if path.suffix == '.npy' else '.npz archive'}")
+            with zipfile.ZipFile(file) as packed:
+                entries = {entry.filename.removesuffix(".npy"): entry for entry in packed.infolist()}
+                check_unpacked(path, sum(entry.file_size for entry in packed.infolist()))
+                return {name: _entry(packed, entry) for name, entry in entries.items()}
+        except UserError:
+            raise
+        except _FAULTS as fault:
             raise Damaged(f"{path} cannot be read as NumPy arrays: {cause(fault)}") from None
+
+
+def _entry(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    with packed.open(entry) as content:
+        return _array(content, entry.file_size)
+
+
+def _array(file: IO[bytes], size: int) -> np.ndarray:
+    """The array in `size` bytes. A header that promises more is refused before memory is taken for it."""
+    major, _ = np.lib.format.read_magic(file)
+    head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, _, kind = head(file)
+    promised = math.prod(shape) * kind.itemsize
+    if not kind.hasobject and promised > size - file.tell():
+        raise ValueError(f"a header promises an array of shape {shape} and {promised:,} bytes; there are {size:,}")
+    file.seek(0)
+    found: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.data.sources.arrays import labelled, sample_type
+from headway.data.sources.arrays import counted, labelled, sample_type
 from headway.data.sources.files import cause
 from headway.data.sources.source import Normalisation, Source, check_alike, known_users, statistics
 from headway.errors import UserError
@@ -89,7 +89,7 @@ def huggingface(argument: str, data_dir: str | None) -> Source:
             f"'{name}': '{targets}' is {y.dtype} in train and {y_test.dtype} in {test};"
             " both must be labels or both numbers"
         )
-    classes = 0 if y.dtype.kind == "f" else len(labels) if labels else int(max(y.max(), y_test.max())) + 1
+    classes = len(labels) if labels and y.dtype.kind != "f" else counted(y, y_test, f"'{name}'")
     pools = labelled(x, y, classes, f"'{name}'"), labelled(x_test, y_test, classes, f"'{name}'")
     check_alike(*pools, f"'{name}'")
     own = statistics(x) if x.dtype == np.uint8 else Normalisation()

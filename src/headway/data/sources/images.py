@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.data.sources.files import Damaged, Missing, cause, data_folder, read_lines
+from headway.data.sources.files import Damaged, Missing, cause, check_plain, data_folder, read_lines
 from headway.data.sources.source import Source, check_alike, pool, statistics
 from headway.errors import UserError
 
@@ -29,13 +29,12 @@ def pillow() -> Any:
 def _decoded(path: Path, mode: str, resize: tuple[int, int] | None) -> np.ndarray:
     """One image, shape (channels, height, width); `resize` is (width, height), bilinear."""
     image = pillow()
+    check_plain(path)
     try:
         with image.open(path) as opened:
             found = opened.convert(mode)
             if resize is not None:
                 found = found.resize(resize, image.Resampling.BILINEAR)
-    except FileNotFoundError:
-        raise Missing(f"{path} is missing; put it there") from None
     except (OSError, SyntaxError, ValueError, EOFError, image.DecompressionBombError) as fault:
         raise Damaged(f"{path} cannot be read as an image: {cause(fault)}") from None
     pixels = np.asarray(found)
@@ -182,6 +181,7 @@ def _mode(paths: Sequence[Path]) -> str:
     """L where every image is grey, else RGB. Only the heads of the files are read."""
     image = pillow()
     for path in paths:
+        check_plain(path)
         try:
             with image.open(path) as opened:
                 if opened.mode not in ("1", "L"):

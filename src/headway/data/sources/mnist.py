@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from headway.data.federation import Pool
-from headway.data.sources.files import Damaged, Missing, cause, data_folder, read_arrays, read_bytes
+from headway.data.sources.files import (
+    Damaged,
+    Missing,
+    cause,
+    check_plain,
+    check_unpacked,
+    data_folder,
+    read_arrays,
+    read_bytes,
+)
 from headway.data.sources.source import Source, check_alike, known_users, pool
 
 GARMENTS = (
@@ -34,10 +43,7 @@ def read_idx(path: Path) -> np.ndarray:
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and not packed.is_file():
         raise Missing(f"{path} is missing; put it (or {packed.name}) there")
-    try:
-        raw = read_bytes(path) if path.is_file() else gzip.decompress(read_bytes(packed))
-    except (OSError, EOFError, zlib.error) as fault:
-        raise Damaged(f"{packed} cannot be read: {cause(fault)}") from None
+    raw = read_bytes(path) if path.is_file() else _unpacked(packed)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise Damaged(f"{path} is no idx file of bytes")
     head, shape = 4 + 4 * raw[3], tuple[int, ...]()
@@ -46,6 +52,20 @@ def read_idx(path: Path) -> np.ndarray:
     if not shape or len(raw) - head != math.prod(shape):
         raise Damaged(f"{path} is truncated: its header promises other sizes than its {len(raw)} bytes hold")
     return np.frombuffer(raw, np.uint8, offset=head).reshape(shape).copy()
+
+
+def _unpacked(packed: Path) -> bytes:
+    """The content of a gzipped idx file, up to one byte more than its header promises."""
+    check_plain(packed)
+    try:
+        with gzip.open(packed) as file:
+            head = file.read(4)
+            sizes = file.read(4 * head[3]) if len(head) == 4 else b""
+            promised = math.prod(np.frombuffer(sizes[: len(sizes) // 4 * 4], ">u4").tolist())
+            check_unpacked(packed, promised)
+            return head + sizes + file.read(promised + 1)
+    except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as fault:
+        raise Damaged(f"{packed} cannot be read: {cause(fault)}") from None
 
 
 def _part(raw: Path, part: str) -> Pool:

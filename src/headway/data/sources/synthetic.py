@@ -16,6 +16,8 @@ from headway.random import generator
 
 FEATURES, CLASSES = 60, 10
 USERS = 30
+MOST_USERS = 100_000
+"""They take some ten seconds and three gigabytes; the literature has 30 to 100."""
 LEAST, MOST = 5, 1000
 TRAIN = 0.9
 SEED = 0
@@ -45,6 +47,8 @@ def _arguments(spelled: str) -> tuple[float, float, int]:
             f"data is 'synthetic:{spelled}'; write synthetic:ALPHA,BETA or synthetic:ALPHA,BETA,USERS with numbers of "
             "at least 0, such as synthetic:1,1"
         )
+    if found[2] > MOST_USERS:
+        raise UserError(f"data is 'synthetic:{spelled}'; there are at most {MOST_USERS:,} users")
     return found
 
 

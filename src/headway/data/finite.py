@@ -1,0 +1,63 @@
+"""Data that holds NaN or infinity is refused when it is bound to a run, with the client and the row."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headway.data.federation import Federation, Pool
+from headway.errors import UserError
+
+
+def check_finite(federation: Federation, dtype: torch.dtype) -> None:
+    """Refuse inputs and targets that are not finite in the type that a run computes in: no rate helps against them.
+
+    Whole numbers and bytes are always finite and are not read. Rows that no client holds are not trained on.
+    """
+    largest = torch.finfo(dtype).max
+    for name, part in _floats(federation.train).items():
+        if _within(part, largest):
+            continue
+        wrong = _rows_beyond(part, largest)
+        for client, rows in enumerate(federation.clients):
+            places = torch.isin(torch.as_tensor(rows), wrong).nonzero()
+            if len(places):
+                row = int(rows[int(places[0])])
+                where = f"client {client}, row {int(places[0])}"
+                raise UserError(_sentence(where, name, part[row], largest, dtype))
+    for name, part in _floats(federation.test).items():
+        if not _within(part, largest):
+            row = int(_rows_beyond(part, largest)[0])
+            raise UserError(_sentence(f"the test set, row {row}", name, part[row], largest, dtype))
+
+
+def _floats(pool: Pool) -> dict[str, Tensor]:
+    parts = {"input": pool.x, "target": pool.y}
+    return {name: part for name, part in parts.items() if isinstance(part, Tensor) and part.is_floating_point()}
+
+
+def _within(part: Tensor, largest: float) -> bool:
+    """Whether every number is finite and not beyond `largest`: one pass over the memory, nothing is copied."""
+    if not part.numel():
+        return True
+    low, high = (float(end) for end in torch.aminmax(part))  # NaN is handed through
+    return -largest <= low and high <= largest
+
+
+def _rows_beyond(part: Tensor, largest: float) -> Tensor:
+    flat = part.reshape(len(part), -1)
+    return (~(flat.abs() <= largest)).any(1).nonzero()[:, 0]
+
+
+def _sentence(where: str, name: str, row: Tensor, largest: float, dtype: torch.dtype) -> str:
+    numbers = row.reshape(-1)
+    number = float(numbers[~(numbers.abs() <= largest)][0])
+    if math.isfinite(number):
+        kind = str(dtype).removeprefix("torch.")
+        return f"{where}: the {name} holds {number:g}, which is infinite in {kind}; scale it, or use --precision fp64"
+    return (
+        f"{where}: the {name} holds {number}; every input and target must be a finite number: leave such rows out, or "
+        "put a number in their place"
+    )

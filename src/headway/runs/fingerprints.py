@@ -1,0 +1,137 @@
+"""What a run's numbers depend on beside its settings: data, own model, own method. Kept in its manifest, and compared.
+
+Of data: sizes, types and shapes, all targets, and up to 10,000 samples that are evenly spread over each set. Of an own
+model: layers, shapes and types, the source of own layers, and frozen numbers (what is learnt is in the checkpoint). Of
+an own method: each of its parts (see `digest`). Models and methods of the catalogue are named in the scenario.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headway.data.federation import Federation, Pool, Windows
+from headway.engine.world import World
+from headway.errors import UserError
+from headway.methods.spelling import method as spelled
+from headway.runs.digest import content, digest
+
+SAMPLES = 10_000
+"""Samples of a set that are read: all of the usual sets' tests, and a second at most for images of 64 × 64."""
+BYTES = 1 << 28
+"""Of samples that are read of one set: large images are fewer, so that a start never waits for seconds."""
+SPLIT = "the split"
+"""Of named data; `splits` has the rows themselves, and refuses others with the name of the file."""
+Fingerprints = dict[str, str]
+"""By what it is of, in the words of an error."""
+
+
+def fingerprints(world: World) -> Fingerprints:
+    """Of everything of a run that its scenario only names."""
+    found = _clients(world) | _data(world.split)
+    if world.scenario.model == "own":
+        found["the model"] = digest(world.network.original)
+    if not _in_catalogue(world):
+        for name, part in world.method.parts():
+            found[f"the method's part '{name}'"] = digest(part)
+        found["the method's wire"] = digest(world.method.wire)
+    return found
+
+
+def _in_catalogue(world: World) -> bool:
+    try:
+        return spelled(world.method.name) == world.method
+    except UserError:
+        return False
+
+
+def _clients(world: World) -> Fingerprints:
+    """Who holds what. Own data lies client after client, so that sizes say it."""
+    if world.scenario.data == "own":
+        sizes = _sum(world.split.sizes.astype("<i8"))
+        return {"the number of clients": str(len(world.split.clients)), "the clients' numbers of samples": sizes}
+    return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in world.split.clients))}
+
+
+def _sum(*parts: torch.Tensor | np.ndarray) -> str:
+    """Over arrays and where each ends."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{len(part)}:".encode() + content(part))
+    return found.hexdigest()
+
+
+def _data(federation: Federation) -> Fingerprints:
+    found = {}
+    for name, pool in (("training", federation.train), ("test", federation.test)):
+        found[f"the form of the {name} data"] = _form(pool)
+        found[f"the {name} samples"] = _sampled(pool)
+        found[f"the {name} targets"] = _sum(pool.y)
+    return found
+
+
+def _form(pool: Pool) -> str:
+    """`6000 samples uint8 (1, 28, 28), targets int64 ()`."""
+    x = "windows of a text" if isinstance(pool.x, Windows) else _type(pool.x)
+    return f"{len(pool)} samples {x} {tuple(pool.x.shape[1:])}, targets {_type(pool.y)} {tuple(pool.y.shape[1:])}"
+
+
+def _type(part: torch.Tensor) -> str:
+    return str(part.dtype).removeprefix("torch.")
+
+
+def _sampled(pool: Pool) -> str:
+    each = len(content(pool.x[:1]))
+    part = pool.spread(max(1, min(SAMPLES, BYTES // max(each, 1)))).x
+    return _sum(part[:] if isinstance(part, Windows) else part)
+
+
+def settle(
+    manifest: dict[str, Any] | None,
+    world: World,
+    folder: Path,
+    accept: bool,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """What a run's next manifest says of its fingerprints, or a refusal of what is not what the run began with.
+
+    `accept`: go on with what has changed, and record since which round.
+    """
+    now = fingerprints(world)
+    if manifest is None:
+        return {"now": now}
+    before = manifest.get("fingerprints")
+    if not before:
+        tell(
+            f"{folder} was made before fingerprints were kept: that data, model and method are the same is not checked"
+        )
+        return {"now": now}
+    changed = differences(before["now"], now)
+    if not changed or (changed == [SPLIT] and not accept):
+        return dict(before)
+    what = ", ".join(changed)
+    if not accept:
+        named = world.scenario.data != "own" and not any("model" in one or "method" in one for one in changed)
+        subject = f"the data '{world.scenario.data}'" if named else "what is given"
+        raise UserError(
+            f"{subject} is not what {folder} was run with: {what} changed; start a new run, or go on with what "
+            "has changed by accept_changes=True (--accept-changes)"
+        )
+    tell(f"goes on from round {manifest['round']} with what has changed: {what}")
+    accepted = [*before.get("accepted", []), {"after round": manifest["round"], "changed": changed}]
+    return {"now": now, "accepted": accepted}
+
+
+def differences(before: Fingerprints, now: Fingerprints) -> list[str]:
+    """What differs, in words; of numbers and forms both are told."""
+    found = []
+    for name in [*now, *(name for name in before if name not in now)]:
+        if before.get(name) != now.get(name):
+            readable = name.startswith(("the number of", "the form of"))
+            found.append(f"{name} ({before.get(name)}, now {now.get(name)})" if readable else name)
+    return found
