@@ -16,15 +16,17 @@ from torch import Tensor, nn
 
 from headway import random
 from headway.data import augmentation, partition, sources
-from headway.data.batches import Planner, planned
+from headway.data.batches import Planner, planned, uneven
 from headway.data.federation import Federation, Pool, federate
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.turnout import Turnout, turnout
 from headway.data.validation import held_out
+from headway.engine import coupling
 from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError
 from headway.methods.method import Method
+from headway.methods.slots import Client
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.vectors import copied, leaves_of
@@ -160,6 +162,18 @@ class World:
         steps, batch = planned(self.scenario, most), min(self.scenario.batch_size, most)
         whole = most if self.reads_whole else 0
         return {"rows": (steps, batch), "counts": (steps,), "rates": (steps,), "whole": (whole,)}
+
+    @cached_property
+    def coupling(self) -> str:
+        """What rows that fill a batch change in this experiment; empty where they change nothing, or there are none."""
+        least, most = int(self.federation.sizes.min()), int(self.federation.sizes.max())
+        if not uneven(self.scenario, self.federation.sizes) and not (self.reads_whole and least < most):
+            return ""
+        about = self.about(0)
+        size, share, counts = (torch.from_numpy(array) for array in (about.size, about.share, about.class_counts))
+        client = Client(size, share, torch.tensor(True), counts, self.population)
+        with self.arithmetic():
+            return coupling.found(self.rules, client, self.shapes["rows"][1])
 
     @property
     def state_limit(self) -> int | None:
