@@ -52,14 +52,14 @@ class Similar(nn.Module):
 
 
 class Instances(nn.Module):
-    """Features as two channels of three, each sample normalised alone; running statistics are of the whole batch."""
+    """Features as two channels, each sample normalised alone; running statistics are of the whole batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Any, *shape: int) -> None:
         super().__init__()
-        self.norm = nn.InstanceNorm1d(2, affine=True, track_running_stats=True)
+        self.norm, self.shape = kind(2, affine=True, track_running_stats=True), shape
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x.reshape(-1, 2, 3)).flatten(1)  # type: ignore[no-any-return]
+        return self.norm(x.reshape(-1, 2, *self.shape)).flatten(1)  # type: ignore[no-any-return]
 
 
 class Gated(nn.Module):
@@ -70,7 +70,7 @@ class Gated(nn.Module):
         self.gate = nn.Parameter(torch.zeros(features))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.gate * (x - x.amax(0))
+        return x + self.gate * (x - x.mean(0))
 
 
 def _around(*layers: nn.Module) -> nn.Module:
@@ -81,7 +81,8 @@ COUPLED: dict[str, Any] = {
     "batch norm by hand": lambda: _around(Normalised(6)),
     "centred": lambda: _around(Centred()),
     "similarities": lambda: _around(Similar()),
-    "instance norm": lambda: _around(Instances()),
+    "instance norm": lambda: _around(Instances(nn.InstanceNorm1d, 3)),
+    "instance norm of images": lambda: _around(Instances(nn.InstanceNorm2d, 3, 1)),
     "closed gate": lambda: _around(Gated(6)),
 }
 

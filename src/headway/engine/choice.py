@@ -180,7 +180,8 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
     """An executor that takes this model and method; `tell` hears why another could not."""
     if asked == "serial":
         return Serial(world.rules)
-    if asked.startswith("graphed") and runs_on(asked, world.device) and world.coupling:
+    wanted = world.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
+    if wanted and asked.startswith("graphed") and runs_on(asked, world.device) and world.coupling:
         raise UserError(
             f"executor is '{asked}', which fills short batches, but {_coupled(world)}; use batched, serial or auto, or "
             "a batch_size that divides the number of samples of every client"

@@ -57,6 +57,15 @@ def found(rules: Rules, client: Client, batch: int) -> str:
     return reason
 
 
+def in_evaluation(rules: Rules, client: Client) -> bool:
+    """Whether samples that are scored together change each other's outputs; also where it cannot be seen."""
+    probe = _Probe(rules, client, torch.float64)
+    try:
+        return probe.scored_jointly()
+    except Exception:  # as above
+        return True
+
+
 _Point = tuple[dict[str, Vector], Buffers, Any, Vector]
 """(message, buffers, client state, w)."""
 
@@ -87,12 +96,22 @@ class _Probe:
         # A largest number of the batch lies among the first samples or among others, so both are looked at in turn.
         for samples, filler in ((first, rest[known:]), (rest[:known], first)):
             alone, beside = (self._step(point, np.concatenate([samples, more]), known) for more in (rest[:0], filler))
-            if not all(_finite(tree) for tree in alone.values()):
+            if not all(_finite(alone[what]) for what in ("the outputs", "the loss", "the gradient")):
                 return None
             for what, tree in alone.items():
                 if _differ(tree, beside[what], self.tolerance):
                     return f"filler rows change {what}"
         return ""
+
+    def scored_jointly(self) -> bool:
+        """Whether outputs in evaluation mode depend on the other rows, or are not finite."""
+        _, buffers, _, w = self._point(SCALES[0])
+        rows = torch.from_numpy(self._rows(2 * SAMPLES)).to(self.device)
+        network, rules = self.rules.network, self.rules
+        x = rules.federation.inputs(rules.pool.x[rows], self.dtype)
+        beside = network.evaluate(w, buffers, x)
+        alone = torch.cat([network.evaluate(w, buffers, half) for half in (x[:SAMPLES], x[SAMPLES:])])
+        return not _finite(alone) or _differ(alone, beside, self.tolerance)
 
     def _rows(self, count: int) -> np.ndarray:
         there = len(self.rules.pool)
@@ -180,6 +199,6 @@ def _differ(tree: Any, other: Any, tolerance: float) -> bool:
     """Whether numbers differ by more than a share of the largest; a mask's infinities must be the same."""
     pairs = [(one.double(), two.double()) for one, two in zip(leaves_of(tree), leaves_of(other), strict=True)]
     pairs = [(one, two) for one, two in pairs if one.numel()]
-    largest = max((float(one.abs().max()) for one, _ in pairs), default=0.0)
+    largest = max((float(torch.where(one.isfinite(), one, 0.0).abs().max()) for one, _ in pairs), default=0.0)
     gaps = (float(torch.where(one == two, 0.0, one - two).abs().max()) for one, two in pairs)
     return any(not gap <= tolerance * largest for gap in gaps)

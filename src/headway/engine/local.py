@@ -140,7 +140,7 @@ def _forward(rules: Rules, w: Vector, buffers: Buffers, batch: Batch, key: Tenso
     device = batch.weight.device.type
     with torch.autocast(device, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
         output, after = rules.network.train(w, buffers, batch.x, batch.weight, key)
-    return replace(output, logits=output.logits.to(rules.dtype)), after
+    return replace(output, logits=_by_sample(output.logits, batch).to(rules.dtype)), after
 
 
 def _resumed(
@@ -148,7 +148,12 @@ def _resumed(
 ) -> Tensor:
     with torch.autocast(hidden.device.type, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
         logits = rules.network.resume(w, buffers, stage, hidden, batch.weight, key)
-    return logits.to(rules.dtype)
+    return _by_sample(logits, batch).to(rules.dtype)
+
+
+def _by_sample(logits: Tensor, batch: Batch) -> Tensor:
+    """Logits with one row a sample, also where a model's `squeeze` took the axis of a single one away."""
+    return logits.unsqueeze(0) if len(batch.weight) == 1 and logits.shape[:1] != (1,) else logits
 
 
 def _batch(rules: Rules, rows: Tensor, count: Tensor, key: Tensor | None = None, width: int | None = None) -> Batch:

@@ -169,11 +169,19 @@ class World:
         least, most = int(self.federation.sizes.min()), int(self.federation.sizes.max())
         if not uneven(self.scenario, self.federation.sizes) and not (self.reads_whole and least < most):
             return ""
+        with self.arithmetic():
+            return coupling.found(self.rules, self._some_client(), self.shapes["rows"][1])
+
+    @cached_property
+    def scores_jointly(self) -> bool:
+        """Whether samples that are scored together change each other's outputs."""
+        with self.arithmetic():
+            return self.network.joint or coupling.in_evaluation(self.rules, self._some_client())
+
+    def _some_client(self) -> Client:
         about = self.about(0)
         size, share, counts = (torch.from_numpy(array) for array in (about.size, about.share, about.class_counts))
-        client = Client(size, share, torch.tensor(True), counts, self.population)
-        with self.arithmetic():
-            return coupling.found(self.rules, client, self.shapes["rows"][1])
+        return Client(size, share, torch.tensor(True), counts, self.population)
 
     @property
     def state_limit(self) -> int | None:
