@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from headway.engine import round as rounds
 from headway.engine import world as worlds
 from headway.engine.choice import Nothing
 from headway.engine.executor import Works
-from headway.engine.serial import alone
+from headway.engine.serial import Stepping
 from headway.engine.states import ClientStates
 from headway.engine.world import build
 from headway.errors import ClientError
@@ -60,26 +60,25 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
 
 
 def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
-    """Clients of 3 … 24 samples in batches of 4, two epochs: alone they wait for nobody, in a stack for the longest."""
+    """Clients of 3 … 24 samples in batches of 4, two epochs: alone none, in a stack they wait for the longest."""
     chosen = world("fedavg", participation=1.0)
     (single, _), (together, _) = played(chosen, "serial"), played(chosen, "batched")
     sizes = chosen.federation.sizes
     batch = chosen.scenario.batch_size
     steps = [chosen.scenario.epochs * -(-int(size) // min(batch, int(size))) for size in sizes]
     samples = chosen.scenario.epochs * int(sizes.sum())
-    own = sum(count * min(batch, int(size)) for count, size in zip(steps, sizes, strict=True))
-    for record, computed in ((single[0], own), (together[0], len(sizes) * max(steps) * batch)):
+    for record, computed in ((single[0], samples), (together[0], len(sizes) * max(steps) * batch)):
         assert record["samples"] == samples
         assert record["padding"] == pytest.approx(1 - samples / computed)
 
 
-def test_a_compiled_step_fills_the_largest_batch() -> None:
+@pytest.mark.parametrize(("compiled", "coupled", "computed"), [(0, 0, 34), (1, 0, 40), (1, 1, 34)])
+def test_a_compiled_step_fills_the_largest_batch(compiled: bool, coupled: bool, computed: int) -> None:
+    """17 samples in batches of 4, two epochs: five steps each, the last of one sample."""
     chosen = world("fedavg", participation=1.0)
     assignment, _ = rounds.assign(chosen, rounds.start(chosen), Nothing(), range(chosen.population), 1)
-    smallest = assignment.works[0]
-    assert smallest.task.rows.shape == (smallest.steps, 3)
-    for compiled, batch in ((False, 3), (True, 4)):
-        assert alone({}, assignment, smallest, compiled)["computed"] == smallest.steps * batch
+    stepping = Stepping(replace(chosen.rules, coupled=coupled), compiled=compiled)
+    assert stepping.computed(assignment, assignment.works[1]) == computed
 
 
 def test_a_trial_has_the_clients_that_count() -> None:

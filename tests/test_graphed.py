@@ -17,10 +17,12 @@ import torch
 from torch import nn
 
 from conftest import NETWORKS, SMALL, distance, played, unequal_clients, world
+from coupled import COUPLED, coupled_world
 from demanding import EVERY
 from headway import random
 from headway.engine import evaluation, graphed
-from headway.engine.executor import Works
+from headway.engine.choice import made
+from headway.engine.executor import CannotExecute, Works
 from headway.engine.graphed import Graphed
 from headway.engine.local import Task
 from headway.engine.serial import Serial
@@ -128,6 +130,31 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", ["fedacg", "scaffold"])
 def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> None:
     agrees(world(name, "batch_norm_dropout", **CASES[case]), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_couples_samples_is_refused_where_batches_are_short(layout: str) -> None:
+    with pytest.raises(CannotExecute, match="batches are filled to one shape"):
+        made(f"graphed:{layout}", coupled_world())
+    module = COUPLED["batch norm by hand"]()
+    agrees(build(SMALL, method("fedavg"), model=module, **unequal_clients((8, 16, 4, 24, 8, 4))), layout)
+
+
+def test_samples_that_are_scored_jointly_are_scored_with_those_of_serial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of 14, 14 and 12: none is filled with other samples."""
+
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x - x.mean(0))
+
+    monkeypatch.setitem(evaluation.CHUNK, "cpu", 14)
+    chosen = build(SMALL.changed(rounds=1), method("fedavg"), model=Centred(), **unequal_clients((8, 16, 4, 24)))
+    found, reference = graphs(chosen, "stacked", ClientStates())[0][-1], played(chosen)[0][-1]
+    assert found["loss"] == pytest.approx(reference["loss"], abs=1e-12)
 
 
 class Masked(nn.Module):

@@ -33,6 +33,19 @@ def planned(scenario: Scenario, samples: int) -> int:
     return scenario.steps if scenario.steps is not None else scenario.epochs * in_epoch
 
 
+def widths(scenario: Scenario, samples: int, cursor: int = 0) -> np.ndarray:
+    """Shape (K,): the samples in each batch of a round of a client with so many, as in its `Plan.counts`."""
+    size = min(scenario.batch_size, samples)
+    in_epoch = -(-samples // size)
+    skipped = cursor % in_epoch if scenario.batches == "continued" else 0
+    return _course(skipped, planned(scenario, samples), in_epoch, size, in_epoch * size - samples)[0]
+
+
+def uneven(scenario: Scenario, sizes: np.ndarray) -> bool:
+    """Whether clients of these sizes have batches of fewer samples than the largest batch."""
+    return bool((sizes % min(scenario.batch_size, int(sizes.max()))).any())
+
+
 def plan(
     scenario: Scenario,
     rows: np.ndarray,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work
+from headway.engine.executor import Assignment, CannotExecute, Form, Trained, Work, Works
 from headway.engine.local import Rules, Task, placed
 from headway.engine.shapes import stacked
 from headway.engine.traced import compiled
@@ -36,19 +37,19 @@ class Batched:
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         """Clients of like length train together, so that few wait for others."""
         order = sorted(range(len(assignment.works)), key=assignment.works.lengths.__getitem__)
-        for start in range(0, len(order), STACKED_AT_MOST):
-            positions = tuple(order[start : start + STACKED_AT_MOST])
-            yield positions, self._group(assignment, assignment.works.at(positions))
+        for group in alike(assignment.works) if self.rules.coupled else [order]:
+            for start in range(0, len(group), STACKED_AT_MOST):
+                positions = tuple(group[start : start + STACKED_AT_MOST])
+                yield positions, self._group(assignment, assignment.works.at(positions))
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         equal = len({work.steps for work in works}) == 1
         rules = dataclasses.replace(self.rules, masked=not equal) if not self.compiled else self.rules
         received = assignment.received
-        least = assignment.shapes if self.compiled else {}
-        task = placed(stacked([work.task for work in works], least), rules.pool.y.device)
+        own, task = self._tasks(assignment, works)
         kept = stack([work.kept for work in works])
-        own = "buffers" in kept
-        buffers = kept["buffers"] if own else assignment.buffers
+        local_buffers = "buffers" in kept
+        buffers = kept["buffers"] if local_buffers else assignment.buffers
         device = task.size.device
         round = torch.tensor(assignment.round, device=device)
 
@@ -60,14 +61,13 @@ class Batched:
 
         step: int | None = None
         try:
-            carry = vmap(begin, in_dims=(0 if own else None, 0, 0))(buffers, kept["slots"], task)
-            start = torch.tensor(0, device=device)
-            advance = self._advance(rules, len(works), (carry, received, task, start, round))
-            longest = max(work.steps for work in works)
-            for step in range(longest):
-                carry = advance(carry, received, task, torch.tensor(step, device=device), round)
+            carry = vmap(begin, in_dims=(0 if local_buffers else None, 0, 0))(buffers, kept["slots"], own)
+            widths = self._widths(works, int(task.rows.shape[2]))
+            advance = self._advance(rules, len(works), (carry, received, task, torch.tensor(0, device=device), round))
+            for step, width in enumerate(widths):
+                carry = advance(width)(carry, received, task, torch.tensor(step, device=device), round)
             step = None
-            return {**vmap(finish)(carry, kept["slots"], task), "computed": task.rows[:, :longest].numel()}
+            return {**vmap(finish)(carry, kept["slots"], own), "computed": len(works) * sum(widths)}
         except CannotExecute:
             raise
         except Exception as fault:
@@ -76,16 +76,51 @@ class Batched:
             clients, cause = [work.client for work in works], f"{type(fault).__name__}: {fault}"
             raise ClientError.at(cause, round=assignment.round, clients=clients, step=step) from fault
 
-    def _advance(self, rules: Rules, count: int, arguments: tuple[Any, ...]) -> Any:
-        """The step of a stack of `count` clients."""
+    def _tasks(self, assignment: Assignment, works: Sequence[Work]) -> tuple[Task, Task]:
+        """The stacked tasks of these clients alone, and those of a compiled step, in the shapes of the run."""
+        tasks, device = [work.task for work in works], self.rules.pool.y.device
+        if not self.compiled:
+            own = placed(stacked(tasks), device)
+            return own, own
+        filled = placed(stacked(tasks, assignment.shapes), device)
+        return placed(stacked(tasks), device) if self.rules.coupled else filled, filled
 
-        def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
-            return local.advance(rules, carry, received, task, index, round)
+    def _widths(self, works: Sequence[Work], most: int) -> list[int]:
+        """Rows that the batch of each step has: as many as its samples where no batch is filled."""
+        longest = max(works, key=lambda work: work.steps)
+        return longest.task.counts.tolist() if self.rules.coupled else [most] * longest.steps
 
-        together = vmap(advance, in_dims=(0, None, 0, None, None))
+    def _advance(self, rules: Rules, count: int, arguments: tuple[Any, ...]) -> Callable[[int], Any]:
+        """The step of a stack of `count` clients, for a batch of so many rows."""
+
+        @cache
+        def eager(width: int) -> Any:
+            def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
+                return local.advance(rules, carry, received, task, index, round, width)
+
+            return vmap(advance, in_dims=(0, None, 0, None, None))
+
+        most = int(arguments[2].rows.shape[2])
         if self.compiled and self._program is None:
-            self._program = count, compiled(together, arguments)
-        return self._program[1] if self._program and self._program[0] == count else together
+            self._program = count, compiled(eager(most), arguments)
+        if not self._program or self._program[0] != count:
+            return eager
+        program = self._program[1]
+        return lambda width: program if width == most else eager(width)
 
     def close(self) -> None:
         self._program = None
+
+
+def alike(works: Works) -> list[list[int]]:
+    """Groups of works whose batches are equally large in every step that both take, the longest groups first.
+
+    In a group they stand by their lengths. Where slots read a client's samples as a whole, those are equally many.
+    """
+    forms = [works.form(at) for at in range(len(works))]
+    groups: dict[Form, list[int]] = {}
+    for form in sorted(set(forms), key=lambda form: -len(form[1])):
+        whole, widths = form
+        place = next((one for one in groups if one[0] == whole and one[1][: len(widths)] == widths), form)
+        groups.setdefault(place, []).extend(at for at, other in enumerate(forms) if other == form)
+    return [sorted(group, key=works.lengths.__getitem__) for group in sorted(groups.values(), key=len, reverse=True)]

@@ -6,6 +6,7 @@ it is the first that can take the model and the method, uncompiled.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,7 +20,7 @@ from headway.engine.graphed import AT_ONCE, Graphed
 from headway.engine.pool import Pool, cores
 from headway.engine.serial import Serial
 from headway.engine.world import World
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError
 
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
@@ -51,13 +52,19 @@ def made(name: str, world: World) -> Executor:
     """An executor by its full name, such as `batched` or `graphed:streams:compiled`."""
     kind, *how = name.split(":")
     compiled = "compiled" in how
+    rules = dataclasses.replace(world.rules, coupled=fills(name) and bool(world.coupling))
     if kind == "graphed":
-        return Graphed(world.rules, layout="stacked" if "stacked" in how else "streams", compiled=compiled)
+        return Graphed(rules, layout="stacked" if "stacked" in how else "streams", compiled=compiled)
     if kind == "batched":
-        return Batched(world.rules, compiled=compiled)
+        return Batched(rules, compiled=compiled)
     if kind == "pool":
-        return Pool(world.rules, deterministic=world.scenario.deterministic, compiled=compiled)
-    return Serial(world.rules, compiled=compiled)
+        return Pool(rules, deterministic=world.scenario.deterministic, compiled=compiled)
+    return Serial(rules, compiled=compiled)
+
+
+def fills(name: str) -> bool:
+    """Whether an executor fills short batches up to a shape; eager ones of a client alone take them as they are."""
+    return name not in ALONE
 
 
 class Nothing:
@@ -89,6 +96,8 @@ def _seconds(executor: Executor, assignment: Assignment) -> float:
 
 def _candidates(world: World, asked: str) -> list[str]:
     """Names to try uncompiled, the most promising first."""
+    if asked == "auto" and world.device.type == "cuda" and world.coupling:
+        return ["batched", "serial"]
     if asked == "graphed" or (asked == "auto" and world.device.type == "cuda"):
         small = len(world.network.parameters) < 1_000_000
         layouts = ["graphed:stacked", "graphed:streams"]
@@ -171,6 +180,12 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
     """An executor that takes this model and method; `tell` hears why another could not."""
     if asked == "serial":
         return Serial(world.rules)
+    wanted = world.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
+    if wanted and asked.startswith("graphed") and runs_on(asked, world.device) and world.coupling:
+        raise UserError(
+            f"executor is '{asked}', which fills short batches, but {_coupled(world)}; use batched, serial or auto, or "
+            "a batch_size that divides the number of samples of every client"
+        )
     with world.arithmetic():
         contest = _Contest(world)
         contest.enter(_candidates(world, asked))
@@ -179,6 +194,20 @@ def choose(world: World, asked: str, tell: Tell) -> Executor:
             contest.enter([_compiled(world, contest.name)])
         if contest.best is None and asked != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
-        for refusal in contest.refusals:
-            tell(refusal)
-        return contest.best or Serial(world.rules)
+        chosen = contest.best or Serial(world.rules)
+        for line in [*contest.refusals, *_unfilled(world, chosen.name)]:
+            tell(line)
+        return chosen
+
+
+def _coupled(world: World) -> str:
+    return f"the rows of a batch change each other in this model or method ({world.coupling})"
+
+
+def _unfilled(world: World, name: str) -> list[str]:
+    """What is done otherwise because batches cannot be filled; nothing where they can, or need not be."""
+    how = []
+    if fills(name) and world.coupling:
+        how += ["only clients whose batches are equally large are stacked"] if name.startswith("batched") else []
+        how += ["smaller batches are stepped uncompiled"] if name.endswith("compiled") else []
+    return [f"{_coupled(world)}, so no batch is filled: {' and '.join(how)}"] if how else []

@@ -44,9 +44,11 @@ class Scores:
 def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
     """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
     joint = world.network.joint
-    own = None if joint else getattr(executor, "score", None)
-    score = own or partial(local.score, world.rules)
     size = _even(len(pool), CHUNK["cpu" if joint else world.device.type])
+    own = None if joint else getattr(executor, "score", None)
+    if own and len(pool) % size and world.scores_jointly:
+        own = None  # its last chunk would be filled
+    score = own or partial(local.score, world.rules)
     losses, right = [], []
     for start in range(0, len(pool), size):
         # what is captured takes whole chunks: a last one is filled with samples scored before, which count once

@@ -29,6 +29,10 @@ class Work:
     """The key of (seed, round, client), for models that draw from torch's own generator."""
 
 
+Form = tuple[int, tuple[int, ...]]
+"""Of a client: the samples that are read as a whole, and those in each batch of a whole round."""
+
+
 class Works:
     """A cohort's works: each is made when it is asked for and held until it is let go, so not all are there at once."""
 
@@ -37,10 +41,11 @@ class Works:
         lengths: Sequence[int] = (),
         make: Callable[[int], Work] | None = None,
         counts: Sequence[int] | None = None,
+        form: Callable[[int], Form] | None = None,
     ) -> None:
         self.lengths = tuple(lengths)
         """K_i of each, known without making it."""
-        self._make, self._counts = make, counts
+        self._make, self._counts, self._form = make, counts, form
         self._held: dict[int, Work] = {}
 
     def __len__(self) -> int:
@@ -63,6 +68,11 @@ class Works:
         if self._counts is not None:
             return sum(self._counts[position] for position in positions)
         return sum(int(work.task.counts.sum()) for work in self.at(positions))
+
+    def form(self, at: int) -> Form:
+        """The shape of a work's batches, known without making it."""
+        assert self._form is not None
+        return self._form(at)
 
     def let_go(self, positions: Iterable[int]) -> None:
         for position in positions:

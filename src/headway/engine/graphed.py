@@ -399,6 +399,8 @@ def _by_length(works: Works) -> list[int]:
 class Graphed:
     def __init__(self, rules: Rules, *, layout: str, compiled: bool = False) -> None:
         _check_device(rules.pool.y.device)
+        if rules.coupled:
+            raise CannotExecute("its batches are filled to one shape, and filler rows change what this model computes")
         self.rules = dataclasses.replace(rules, functional=True, masked=layout == "stacked")
         self.name = f"graphed:{layout}{':compiled' if compiled else ''}"
         self.layout, self.compiled = layout, compiled

@@ -50,6 +50,8 @@ class Rules:
     """Gradients by `torch.func.grad` (under vmap) or by plain autograd (always right)."""
     masked: bool = False
     """Steps beyond a client's own change nothing: for clients of unequal steps in one stack."""
+    coupled: bool = False
+    """Rows that fill a batch would change its samples' numbers, so no batch is filled."""
 
 
 Array = Any
@@ -139,7 +141,7 @@ def _forward(rules: Rules, w: Vector, buffers: Buffers, batch: Batch, key: Tenso
     device = batch.weight.device.type
     with torch.autocast(device, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
         output, after = rules.network.train(w, buffers, batch.x, batch.weight, key)
-    return replace(output, logits=output.logits.to(rules.dtype)), after
+    return replace(output, logits=_by_sample(output.logits, batch).to(rules.dtype)), after
 
 
 def _resumed(
@@ -147,11 +149,20 @@ def _resumed(
 ) -> Tensor:
     with torch.autocast(hidden.device.type, rules.autocast, enabled=rules.autocast is not None, cache_enabled=False):
         logits = rules.network.resume(w, buffers, stage, hidden, batch.weight, key)
-    return logits.to(rules.dtype)
+    return _by_sample(logits, batch).to(rules.dtype)
 
 
-def _batch(rules: Rules, rows: Tensor, count: Tensor, key: Tensor | None = None) -> Batch:
-    """Samples as the network takes them, augmented where the scenario asks for it and a key is given."""
+def _by_sample(logits: Tensor, batch: Batch) -> Tensor:
+    """Logits with one row a sample, also where a model's `squeeze` took the axis of a single one away."""
+    return logits.unsqueeze(0) if len(batch.weight) == 1 and logits.shape[:1] != (1,) else logits
+
+
+def _batch(rules: Rules, rows: Tensor, count: Tensor, key: Tensor | None = None, width: int | None = None) -> Batch:
+    """Samples as the network takes them, augmented where the scenario asks for it and a key is given.
+
+    `width`: only so many rows are taken; those beyond are there to fill a shape.
+    """
+    rows = rows if width is None else rows[:width]
     weight = (torch.arange(rows.shape[0], device=rows.device) < count).to(rules.dtype)
     x = rules.pool.x[rows]
     if rules.augmentation != "none" and key is not None:
@@ -189,19 +200,30 @@ def _clipped(gradient: Vector, limit: float) -> Vector:
     return gradient if known(factor) == 1.0 else gradient * factor
 
 
-def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Tensor, round: Tensor) -> Carry:
-    """One local step k of one client. A client whose K_i steps are over stays as it is."""
+Graded = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
+"""The gradient of the whole objective at a point, its value, and the buffers after the pass."""
+
+
+def placed_step(
+    rules: Rules,
+    carry: Carry,
+    received: Message,
+    task: Task,
+    index: Tensor,
+    round: Tensor,
+    width: int | None = None,
+) -> tuple[Step, Graded]:
+    """Local step k of one client as rules and objectives see it, and the gradient that it takes."""
     drawn = rules.augmentation != "none" or rules.network.draws
     key = random.fold(task.key, index) if drawn else task.key
-    batch = _batch(rules, _at(task.rows, index), _at(task.counts, index), key)
-    w, buffers, memory = carry["w"], carry["buffers"], carry["memory"]
+    batch = _batch(rules, _at(task.rows, index), _at(task.counts, index), key, width)
+    buffers, memory = carry["buffers"], carry["memory"]
 
     def objective(at: Vector) -> tuple[Tensor, Buffers]:
         output, after = _forward(rules, at, buffers, batch, key)
         return rules.method.value(at, output, memory, step), after
 
     def graded(at: Vector) -> tuple[Vector, Tensor, Buffers]:
-        """The gradient of the whole objective at a point, and its value."""
         gradient, value, after = _value_and_grad(rules, objective, at)
         for term, slope in rules.method.sloped(at, memory, step):
             gradient, value = gradient + slope, value + term
@@ -221,6 +243,24 @@ def advance(rules: Rules, carry: Carry, received: Message, task: Task, index: Te
         grad_at=lambda at: graded(at)[0],
         moved=_once(lambda at: at - received["model"]),
     )
+    return step, graded
+
+
+def advance(
+    rules: Rules,
+    carry: Carry,
+    received: Message,
+    task: Task,
+    index: Tensor,
+    round: Tensor,
+    width: int | None = None,
+) -> Carry:
+    """One local step k of one client. A client whose K_i steps are over stays as it is.
+
+    `width`: how many rows the batch has; without it all that the task has, those included that fill a shape.
+    """
+    step, graded = placed_step(rules, carry, received, task, index, round, width)
+    w, memory = carry["w"], carry["memory"]
     gradient, value, buffers_after = graded(w)
     direction, memory_after = rules.method.direction(w, _clipped(gradient, rules.clip), memory, step)
     if rules.weight_decay:

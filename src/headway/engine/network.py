@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -122,13 +123,20 @@ class Network:
             images = device.type == "cuda" and tensor.dim() == 4
             return tensor.to(device, dtype, memory_format=torch.channels_last if images else torch.preserve_format)
 
-        moved = copy.copy(self)
-        moved.parameters = self.parameters.map(cast)
-        moved.frozen = {name: cast(leaf) for name, leaf in self.frozen.items()}
-        moved.buffers = {name: cast(leaf) for name, leaf in self.buffers.items()}
         self._training.to(device, dtype)
         self._evaluating.to(device, dtype)
-        return moved
+        return self._with(cast)
+
+    def cast(self, dtype: torch.dtype) -> Network:
+        """This network with its first numbers in another type, beside this one."""
+        return self._with(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Network:
+        changed = copy.copy(self)
+        changed.parameters = self.parameters.map(change)
+        changed.frozen = {name: change(leaf) for name, leaf in self.frozen.items()}
+        changed.buffers = {name: change(leaf) for name, leaf in self.buffers.items()}
+        return changed
 
     def train(self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
         """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""

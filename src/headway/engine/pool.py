@@ -152,13 +152,13 @@ class Pool:
     ) -> None:
         if rules.pool.y.device.type != "cpu":
             raise CannotExecute("worker processes train on the CPU only")
-        self.name, self.compiled = "pool:compiled" if compiled else "pool", compiled
+        self.name = "pool:compiled" if compiled else "pool"
         self.count = processes or cores()
         context = multiprocessing.get_context(_METHOD)
         size = nbytes(rules.network.parameters)
         self._sent = _Board(_MODELS * size + _ROOM)
         self._boards = [_Board(_MODELS * size + _ROOM) for _ in range(self.count)]
-        stepping = Stepping(rules, compiled=compiled)
+        self.stepping = Stepping(rules, compiled=compiled)
         if compiled:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own modules
@@ -172,7 +172,7 @@ class Pool:
             for number, (_, theirs) in enumerate(pipes):
                 others = [end for at, pair in enumerate(pipes) for end in pair if at != number or end is pair[0]]
                 kept = others if _METHOD == "fork" else []
-                arguments = (theirs, kept, stepping, deterministic, self._sent, self._boards[number])
+                arguments = (theirs, kept, self.stepping, deterministic, self._sent, self._boards[number])
                 worker = context.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
                 with warnings.catch_warnings():
                     # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.
@@ -211,7 +211,7 @@ class Pool:
                     done[busy.pop(connection)] = self._receive(connection)
                     idle.append(connection)
             work = assignment.works[position]
-            yield (position,), serial.alone(done.pop(position), assignment, work, self.compiled)
+            yield (position,), serial.alone(done.pop(position), self.stepping.computed(assignment, work))
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headway import random
 from headway.engine import local
@@ -15,27 +16,46 @@ from headway.engine.local import Rules, Task
 from headway.engine.shapes import padded
 from headway.engine.traced import compiled
 from headway.errors import ClientError
+from headway.methods.slots import Message
 from headway.vectors import tree_map
 
 
 class Stepping:
-    """`local.advance` as it is, or with `compiled` as one program for the largest shapes of the run."""
+    """`local.advance` on a client's own batches; or with `compiled` as one program for the largest shapes of the run.
+
+    Where rows that fill a batch would change the others, the program has the batches of its own size only, and all
+    others are stepped without it.
+    """
 
     def __init__(self, rules: Rules, *, compiled: bool) -> None:
         self.rules, self.compiled = rules, compiled
         self._program: Any = None
 
-    def task(self, assignment: Assignment, work: Work) -> Task:
-        task = padded([work.task], assignment.shapes)[0] if self.compiled else work.task
-        return local.placed(task, self.rules.pool.y.device)
+    def tasks(self, assignment: Assignment, work: Work) -> tuple[Task, Task]:
+        """The client's task as it is, and as a step takes it."""
+        device = self.rules.pool.y.device
+        own = local.placed(work.task, device)
+        return own, local.placed(padded([work.task], assignment.shapes)[0], device) if self.compiled else own
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(
+        self, carry: local.Carry, received: Message, task: Task, index: Tensor, round: Tensor, width: int
+    ) -> Any:
+        """One step on a batch of `width` samples."""
         if not self.compiled:
-            return local.advance(self.rules, *arguments)
+            return local.advance(self.rules, carry, received, task, index, round, width)
+        arguments = (carry, received, task, index, round)
         if self._program is None:
             rules = dataclasses.replace(self.rules, functional=True)
             self._program = compiled(lambda *given: local.advance(rules, *given), arguments)
+        if self.rules.coupled and width < task.rows.shape[1]:
+            return local.advance(self.rules, *arguments, width)
         return self._program(*arguments)
+
+    def computed(self, assignment: Assignment, work: Work) -> int:
+        """How many samples went through the network, those included that filled a shape."""
+        if self.compiled and not self.rules.coupled:
+            return work.steps * assignment.shapes["rows"][1]
+        return int(work.task.counts.sum())
 
 
 def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, Any]:
@@ -46,13 +66,14 @@ def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, A
     try:
         with random.isolated(work.words, device):
             buffers = work.kept.get("buffers", assignment.buffers)
-            received, task = assignment.received, stepping.task(assignment, work)
-            carry = local.begin(rules, received, buffers, work.kept["slots"], task)
+            received = assignment.received
+            own, task = stepping.tasks(assignment, work)
+            carry = local.begin(rules, received, buffers, work.kept["slots"], own)
             round = torch.tensor(assignment.round, device=device)
-            for step in range(work.steps):
-                carry = stepping(carry, received, task, torch.tensor(step, device=device), round)
+            for step, width in enumerate(work.task.counts.tolist()):
+                carry = stepping(carry, received, task, torch.tensor(step, device=device), round, width)
             step = None
-            return local.finish(rules, carry, received, work.kept["slots"], task)
+            return local.finish(rules, carry, received, work.kept["slots"], own)
     except CannotExecute:
         raise
     except Exception as fault:
@@ -60,10 +81,9 @@ def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, A
         raise ClientError.at(cause, round=assignment.round, clients=[work.client], step=step) from fault
 
 
-def alone(result: dict[str, Any], assignment: Assignment, work: Work, compiled: bool) -> dict[str, Any]:
-    """One client's result as that of a group. A compiled step is one of the run's largest batch."""
-    batch = assignment.shapes["rows"][1] if compiled else work.task.rows.shape[1]
-    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": work.steps * batch}
+def alone(result: dict[str, Any], computed: int) -> dict[str, Any]:
+    """One client's result as that of a group, after `computed` samples."""
+    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": computed}
 
 
 class Serial:
@@ -75,7 +95,7 @@ class Serial:
         for position in range(len(assignment.works)):
             work = assignment.works[position]
             result = train(self.stepping, assignment, work)
-            yield (position,), alone(result, assignment, work, self.stepping.compiled)
+            yield (position,), alone(result, self.stepping.computed(assignment, work))
 
     def close(self) -> None:
         pass

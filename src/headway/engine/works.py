@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from headway import random
-from headway.data.batches import planned
-from headway.engine.executor import Work, Works
+from headway.data.batches import planned, widths
+from headway.engine.executor import Form, Work, Works
 from headway.engine.local import Task
 from headway.engine.shapes import grown
 from headway.engine.world import World
@@ -90,7 +90,13 @@ def works_for(
         client, weight = clients[place], float(weights[place])
         return work_for(world, held(client), client, round, weight=weight, steps_at_most=cuts.get(place), visit=visit)
 
-    return Works(lengths, make, counts)
+    def form(place: int) -> Form:
+        size = sizes[place]
+        state = held(clients[place]) if world.scenario.batches == "continued" else None
+        cursor = 0 if state is None else int(state["cursor"])
+        return size if world.reads_whole else 0, tuple(widths(world.scenario, size, cursor).tolist())
+
+    return Works(lengths, make, counts, form)
 
 
 def together(world: World, clients: Sequence[int], round: int) -> Task:

@@ -16,17 +16,19 @@ from torch import Tensor, nn
 
 from headway import random
 from headway.data import augmentation, partition, sources
-from headway.data.batches import Planner, planned
+from headway.data.batches import Planner, planned, uneven
 from headway.data.federation import Federation, Pool, federate
 from headway.data.finite import check_finite
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.task import doubt, task_in_words
 from headway.data.turnout import Turnout, turnout
 from headway.data.validation import held_out
+from headway.engine import coupling
 from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError
 from headway.methods.method import Method
+from headway.methods.slots import Client
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.vectors import copied, leaves_of
@@ -172,6 +174,26 @@ class World:
         steps, batch = planned(self.scenario, most), min(self.scenario.batch_size, most)
         whole = most if self.reads_whole else 0
         return {"rows": (steps, batch), "counts": (steps,), "rates": (steps,), "whole": (whole,)}
+
+    @cached_property
+    def coupling(self) -> str:
+        """What rows that fill a batch change in this experiment; empty where they change nothing, or there are none."""
+        least, most = int(self.federation.sizes.min()), int(self.federation.sizes.max())
+        if not uneven(self.scenario, self.federation.sizes) and not (self.reads_whole and least < most):
+            return ""
+        with self.arithmetic():
+            return coupling.found(self.rules, self._some_client(), self.shapes["rows"][1])
+
+    @cached_property
+    def scores_jointly(self) -> bool:
+        """Whether samples that are scored together change each other's outputs."""
+        with self.arithmetic():
+            return self.network.joint or coupling.in_evaluation(self.rules, self._some_client())
+
+    def _some_client(self) -> Client:
+        about = self.about(0)
+        size, share, counts = (torch.from_numpy(array) for array in (about.size, about.share, about.class_counts))
+        return Client(size, share, torch.tensor(True), counts, self.population)
 
     @property
     def state_limit(self) -> int | None:
