@@ -27,7 +27,7 @@ server that must see every client's upload and not only the weighted mean), `own
 changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads something in place of
 Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (a participation where the user gives
 none). Further hooks: `measures(memory, end)` of clients, where `end` may be left out, or `measures(state)` of the
-server → {name: scalar}, recorded each round; and of any slot `fits(population, cohort)`, which refuses what cannot work.
+server → {name: scalar}, recorded each round; of any slot `fits(population, cohort)`, which refuses what cannot work.
 
 Hooks never write into what they are given. Public names that are almost a hook's are refused when a method is made; a
 class calls what is its own `_name`.
