@@ -18,6 +18,7 @@ from headway.papers.plan import TINY, Plan
 from headway.papers.preset import Column
 from headway.papers.published import Published, ratio
 from headway.papers.reproduce import Outcomes
+from headway.papers.verdict import Verdict, verdict
 from headway.report.tables import tex
 
 
@@ -68,6 +69,11 @@ class Entry:
         if self.mean is None or self.published is None or self.published.value is None or self.published.bound:
             return None
         return self.mean - self.published.value
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether seeds explain the gap, of runs at full scale."""
+        return verdict(self.seeds, self.published)
 
 
 def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
