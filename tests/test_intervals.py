@@ -109,7 +109,7 @@ class TestNext:
         assert inside / 4000 == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of a share
 
     def test_another_mean_by_hand(self) -> None:
-        """s = d = 1 over 3 and 3 seeds: s²/n + d²/m = 2/3; Welch's degrees of freedom are (2/3)² / (2 · (1/3)²/2) = 4."""
+        """s = d = 1 over 3 and 3 seeds: s²/n + d²/m = 2/3; Welch's are (2/3)² / (2 · (1/3)²/2) = 4 degrees."""
         assert next_mean([84, 85, 86], 1.0, 3) == pytest.approx(float(stats.t(4).ppf(0.975)) * math.sqrt(2 / 3))
         assert next_mean([84, 85, 86], 0.0, 3) == pytest.approx(T2 / math.sqrt(3)), "only ours vary"
         assert next_mean([85, 85], 1.0, 3) == pytest.approx(T2 / math.sqrt(3)), "only theirs vary"
