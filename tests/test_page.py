@@ -186,7 +186,7 @@ def test_a_name_cannot_break_the_page() -> None:
 def test_a_regression_is_told_by_its_loss() -> None:
     study = study_of("fedavg", "fedacg", numeric=True)
     parsed = Parsed(page(study))
-    assert parsed.tables[0][0][1:4] == ["loss", "RMSE", "R²"]
+    assert parsed.tables[0][0][1:5] == ["loss", "against best", "RMSE", "R²"]
     assert [measure["key"] for measure in parsed.data["measures"]] == ["loss"]
     assert parsed.data["target"] is None
 
@@ -428,7 +428,7 @@ def test_the_pointer_reads_every_method_at_its_round(shown: Any) -> None:
     number = int(re.search(r"round (\d+)", text)[1])
     assert 5 <= number <= 7
     for at, name in enumerate(("fedavg", "fedavgm", "fedacg", "fedprox", NASTY)):
-        value = 100 * 0.95 * (0.6 + 0.05 * at + 0.005) * (1 - math.exp(-number / 5))
+        value = 100 * (0.6 + 0.05 * at + 0.005) * (1 - math.exp(-number / 5))  # raw: the run is short
         told = re.search(rf"^{re.escape(name)} ([\d.]+) ±", text, re.MULTILINE)
         assert told is not None, text
         assert float(told[1]) == pytest.approx(value, abs=0.006)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import json
 import math
+from typing import Any
 
 import pytest
 
+from headway.papers import table
 from headway.papers.measures import Measured
+from headway.papers.plan import Plan
+from headway.papers.plan import plan as planned
 from headway.papers.preset import preset
 from headway.papers.published import Published
+from headway.papers.reproduce import Outcome
 from headway.papers.verdict import Verdict, verdict
+from test_papers import _filled
 
 T2 = math.sqrt(2 * 0.95**2 / (1 - 0.95**2))
 """The 97.5 % quantile of t with two degrees of freedom, 4.3027; tests/test_intervals.py derives it."""
@@ -119,4 +128,62 @@ def test_nothing_is_said_where_nothing_is_there() -> None:
 def test_words() -> None:
     assert Verdict("outside", 3, 0.4).written(1) == "outside ±0.4"
     assert Verdict("one seed", 1).written(2) == "one seed"
-    assert Verdict("unknown", 3).written(2) == "unknown"
+    assert Verdict("unknown", 3, 0.5).written(2) == "unknown", "a reach that decides nothing is not told"
+
+
+# ── in the tables ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def three_seeds() -> tuple[Plan, dict[Any, Outcome]]:
+    """84, 85 and 86 % of FedACG at round 6, printed 89.5; 70, 70.1 and 70.2 of FedAvg, printed 75; two targets."""
+    column = "fashion/dir0.3/10x20%"
+    numbers = {
+        ("fedacg", column, "accuracy@6"): Published(89.5, digits=1),
+        ("fedavg", column, "accuracy@6"): Published(75.0, digits=1),
+        ("fedavg", column, "rounds_to_100"): Published(6, bound=True),
+    }
+    ends = {"fedacg": (0.84, 0.85, 0.86), "fedavg": (0.700, 0.701, 0.702)}
+    curves = {name: [[0.1, 0.2, 0.3, 0.95, 0.5, end] for end in levels] for name, levels in ends.items()}
+    return _filled(curves, numbers=numbers)
+
+
+def test_every_format_has_seeds_deviation_and_verdict(three_seeds: tuple[Plan, dict[Any, Outcome]]) -> None:
+    """s = 1: 4.97 + 0.05; s = 0.1: 0.497 + 0.05. The target of 100 % is not reached, in print neither."""
+    markdown = table.markdown(*three_seeds)
+    assert "| fedacg | 3 | **85.00 ± 1.00** | 89.5 | -4.50 | within ±5.02 |" in markdown
+    assert "| fedavg | 3 | 70.10 ± 0.10 | 75.0 | -4.90 | outside ±0.55 |" in markdown
+    assert "| 6+ | 6+ | – | within | – |" in markdown
+    assert "seeds explain: a gap of at most ±T is within" in markdown
+    assert r"-4.50 & within $\pm$5.02 & " in table.latex(*three_seeds)
+    (_, wide), *_ = table.terminal(*three_seeds, 200)
+    shown = [[str(column.header).replace("\n", " "), *map(str, column.cells)] for column in wide.columns]
+    assert shown[1] == ["seeds", "3", "3"]
+    assert shown[5] == ["seeds explain", "within ±5.02", "outside ±0.55"]
+
+
+def test_the_data_of_a_table_have_verdict_and_every_accuracy(three_seeds: tuple[Plan, dict[Any, Outcome]]) -> None:
+    """Best, last and smoothed; the made-up smoothed curve is the raw one."""
+    read = csv.DictReader(table.comma_separated(*three_seeds).splitlines())
+    line = next(line for line in read if (line["row"], line["measure"]) == ("fedacg", "accuracy@6"))
+    assert line["verdict"] == "within"
+    assert float(line["tolerance"]) == pytest.approx(ONE_RUN + 0.05)
+    assert line["rounds"] == "6"
+    known = [float(line[f"{which}_accuracy"]) for which in ("best", "last", "smoothed")]
+    assert known == pytest.approx([95, 85, 85])
+    same = next(one for one in table.plain(*three_seeds) if (one["row"], one["measure"]) == ("fedacg", "accuracy@6"))
+    assert (same["verdict"], same["seeds"], same["std"]) == ("within", 3, pytest.approx(1))
+    json.dumps(table.plain(*three_seeds), allow_nan=False)
+
+
+def test_scaled_runs_have_no_verdict(three_seeds: tuple[Plan, dict[Any, Outcome]]) -> None:
+    plan, outcomes = three_seeds
+    scaled = dataclasses.replace(plan, scale="tiny")
+    assert "within" not in table.markdown(scaled, outcomes)
+    assert {line["verdict"] for line in table.plain(scaled, outcomes)} == {None}
+
+
+def test_an_accuracy_at_an_early_round_says_that_it_is_behind(three_seeds: tuple[Plan, dict[Any, Outcome]]) -> None:
+    assert "at R = 6 that is behind a rising curve" in table.caption(*three_seeds)
+    assert "behind" not in table.caption(planned(preset("fedacg/table-1a")), {})
+    assert "test accuracy in % at round R, not smoothed" in table.caption(planned(preset("fednag/figure-4b")), {})

@@ -210,7 +210,7 @@ def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
         counts = {entry.row: len(entry.seeds) for entry in found if entry.column == column.name}
         head, texts = ["method", "seeds"], {row.name: [row.name, str(counts[row.name])] for row in plan.rows}
         best: dict[str, set[int]] = {row.name: set() for row in plan.rows}
-        groups = [[1]]
+        groups: list[list[int]] = []
         for name in column.measures:
             group = [entry for entry in found if (entry.column, entry.measure) == (column.name, name)]
             reference = next((entry for entry in group if entry.row == plan.preset.reference), None)
@@ -218,7 +218,7 @@ def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
             winner = _best(group, name)
             if winner is not None:
                 best[winner].add(len(head))
-            groups.append(list(range(len(head), len(head) + len(parts))))
+            groups.append([*range(len(head) if groups else 1, len(head) + len(parts))])  # the seeds go with the first
             head += parts
             for entry in group:
                 texts[entry.row] += [write(entry) for write in parts.values()]
@@ -266,7 +266,8 @@ def _about_accuracy(plan: Plan) -> list[str]:
         return []
     kept = {scenario.smoothing for _, scenario in at}
     kinds = " or ".join(sorted(f"EMA({keep:g})" if keep else "not smoothed" for keep in kept))
-    early = sorted({at_ for at_, one in at if one.smoothing and not is_settled(at_ / one.eval_every, one.smoothing)})
+    smoothed = [(round, one.eval_every, one.smoothing) for round, one in at if one.smoothing]
+    early = sorted({round for round, every, keep in smoothed if not is_settled(round / every, keep)})
     words = [f"acc@R: test accuracy in % at round R, {kinds}"]
     if early:
         rounds = ", ".join(f"{round:g}" for round in early)

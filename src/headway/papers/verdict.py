@@ -44,7 +44,8 @@ class Verdict:
 
     def written(self, digits: int) -> str:
         """`within ±2.31`, `outside ±0.40`, `one seed`; with two seeds it says so."""
-        reach = "" if self.tolerance is None else f" ±{self.tolerance:.{digits}f}"
+        known = self.tolerance is not None and self.word != "unknown"
+        reach = f" ±{self.tolerance:.{digits}f}" if known else ""
         return f"{self.word}{reach}{' (two seeds)' if self.seeds == 2 else ''}"
 
 

@@ -14,6 +14,7 @@ from headway.engine.choice import kept
 from headway.engine.world import device_of
 from headway.errors import Diverged, UserError
 from headway.measure.against_best import beside_best
+from headway.measure.headline import Headline, common_headline
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -44,6 +45,11 @@ class Study:
             return given
         whole = [seeds for seeds in self.runs.values() if not any(map(_short, seeds))]
         return common_target([[one.summary for one in seeds] for seeds in whole or self.runs.values()])
+
+    @property
+    def headline(self) -> Headline:
+        """The number that its tables and pictures lead with."""
+        return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
 
     def summary(self) -> list[dict[str, Any]]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""
