@@ -199,6 +199,12 @@ def test_evaluations_count_and_not_rounds() -> None:
     assert is_settled(5, 0.0)
 
 
+def test_a_curve_that_is_not_smoothed_has_one_column() -> None:
+    heads, _ = tables.cells(study_of({"fedavg": [0.6], "fedacg": [0.7]}, smoothing=0.0).summary())
+    assert heads[1] == "last accuracy %"
+    assert "smoothed %" not in heads
+
+
 def test_a_method_that_ended_early_does_not_choose_the_headline() -> None:
     assert common_headline(["last_accuracy", "smoothed_accuracy"]) is SMOOTHED
     long, short = study_of({"fedavg": [0.6]}), study_of({"fedacg": [0.6]}, rounds=3)

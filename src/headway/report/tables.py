@@ -101,6 +101,7 @@ def _of_accuracies(rows: Sequence[Numbers]) -> list[Column]:
     target, first = rows[0]["target"], lead(rows)
     mark = "target" if target is None else f"{target * 100:.1f} %"
     digits = 1 if rows[0]["seeds"] > 1 else 0
+    smooth = any(row[SMOOTHED.key] != row[LAST.key] for row in rows)
     other, named = (LAST, "last %") if first is SMOOTHED else (SMOOTHED, "smoothed %")
     return [
         Column(first.words, lambda row: _spread(row, first.key, 100, 2), (first.key, -1)),
@@ -116,7 +117,7 @@ def _of_accuracies(rows: Sequence[Numbers]) -> list[Column]:
             lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
         ),
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
-        Column(named, lambda row: _spread(row, other.key, 100, 2)),
+        *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
         Column("top %", lambda row: _spread(row, "best_accuracy", 100, 2)),
         Column("client spread", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
     ]
