@@ -347,11 +347,14 @@ def test_the_table_has_measured_published_gap_and_spread() -> None:
         for line in text.splitlines()
         if "|" in line
     }
-    assert lines["method"][:8] == ["acc@6", "paper", "gap", "rounds to 1 %", "paper", "gap", "traffic", "× fedacg"]
+    rounds = ["rounds to 1 %", "paper", "gap", "seeds explain", "traffic", "× fedacg", "paper ×"]
+    assert lines["method"][:12] == ["seeds", "acc@6", "paper", "gap", "seeds explain", *rounds]
     # 80 and 82 % are 81 ± √2; the second seed is above 1 % from round 1 on: (2 + 1)/2 rounds of 1 GB
-    assert lines["fedacg"][:3] == ["**81.00 ± 1.41**", "79.50 ± 0.25", "+1.50"]
-    assert lines["fedacg"][3:9] == ["**1.5 ± 0.7**", "2", "-0.5", "1.50 GB", "1.00×", "–"]
-    assert lines["fedavg"][:9] == ["0.00 ± 0.00", "70", "-70.00", "6+", "6+", "–", "–", "> 4.00×", "> 3.00×"]
+    explained = "within ±22.01 (two seeds)"  # t · s · √(1 + 1/n) = 12.706 · √2 · √1.5, and half a unit
+    assert lines["fedacg"][:5] == ["2", "**81.00 ± 1.41**", "79.50 ± 0.25", "+1.50", explained]
+    assert lines["fedacg"][5:12] == ["**1.5 ± 0.7**", "2", "-0.5", "within ±11.5 (two seeds)", "1.50 GB", "1.00×", "–"]
+    assert lines["fedavg"][:5] == ["2", "0.00 ± 0.00", "70", "-70.00", "unknown (two seeds)"]
+    assert lines["fedavg"][5:12] == ["6+", "6+", "–", "within (two seeds)", "–", "> 4.00×", "> 3.00×"]
     assert r"\textbf{81.00 $\pm$ 1.41}" in table.latex(wanted, outcomes)
     read = list(csv.DictReader(table.comma_separated(wanted, outcomes).splitlines()))
     assert next(line["gap"] for line in read if line["measure"] == "accuracy@6") == "-70.0"

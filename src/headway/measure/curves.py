@@ -54,3 +54,17 @@ def level_at(records: Sequence[dict[str, float]], curve: str, round: int) -> flo
 def top(records: Sequence[dict[str, float]]) -> float | None:
     """The largest raw accuracy of any evaluation."""
     return max((record["accuracy"] for record in records if "accuracy" in record), default=None)
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Where a run ended: its highest accuracy of any evaluation, its last one, and its last smoothed one."""
+
+    best: float | None
+    last: float | None
+    smoothed: float | None
+
+
+def accuracies(records: Sequence[dict[str, float]]) -> Accuracies:
+    end = int(records[-1]["round"]) if records else 0
+    return Accuracies(top(records), level_at(records, "accuracy", end), level_at(records, "accuracy_smoothed", end))

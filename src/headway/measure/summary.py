@@ -6,24 +6,34 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from headway.measure.curves import crossing, level_at, top
+from headway.measure.curves import accuracies, crossing, level_at
+from headway.measure.headline import common_headline, headline_of
 
 Numbers = dict[str, Any]
 
 
-def summarise(records: Sequence[Numbers], target: float | None) -> Numbers:
-    """The numbers of one run. What a run did not measure is None; not reaching the target is None too."""
+def summarise(records: Sequence[Numbers], target: float | None, smoothing: float = 0.9) -> Numbers:
+    """The numbers of one run. What a run did not measure is None; not reaching the target is None too.
+
+    `accuracy`, `accuracy_raw` and `accuracy_top` are older names of the smoothed, the last and the best accuracy.
+    """
     last = records[-1] if records else {}
     round = int(last.get("round", 0))
+    end, rmse = accuracies(records), level_at(records, "rmse", round)
+    evaluations, numeric = sum("accuracy" in record for record in records), end.last is None and rmse is not None
     smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
     return {
         "rounds": round,
         "measured_on": last.get("measured_on", "test"),
-        "accuracy": level_at(records, "accuracy_smoothed", round),
-        "accuracy_raw": level_at(records, "accuracy", round),
-        "accuracy_top": top(records),
+        "headline": headline_of(evaluations, smoothing, numeric).key,
+        "smoothed_accuracy": end.smoothed,
+        "last_accuracy": end.last,
+        "best_accuracy": end.best,
+        "accuracy": end.smoothed,
+        "accuracy_raw": end.last,
+        "accuracy_top": end.best,
         "loss": level_at(records, "loss", round),
-        "rmse": level_at(records, "rmse", round),
+        "rmse": rmse,
         "r2": level_at(records, "r2", round),
         "client_accuracy_std": level_at(records, "client_accuracy_std", round),
         "client_accuracy_low": level_at(records, "client_accuracy_low", round),
@@ -50,6 +60,9 @@ def _padding(records: Sequence[Numbers]) -> float | None:
 
 
 _AVERAGED = (
+    "smoothed_accuracy",
+    "last_accuracy",
+    "best_accuracy",
     "accuracy",
     "accuracy_raw",
     "accuracy_top",
@@ -72,6 +85,7 @@ def over_seeds(name: str, summaries: Sequence[Numbers]) -> Numbers:
     """Mean and deviation (n−1) over the seeds of one method. A target that some seed did not reach has no mean."""
     combined: Numbers = {"name": name, "seeds": len(summaries), "target": summaries[0]["target"]}
     combined["measured_on"] = summaries[0]["measured_on"]
+    combined["headline"] = common_headline(summary["headline"] for summary in summaries).key
     combined["rounds"] = max(summary["rounds"] for summary in summaries)
     for key in _AVERAGED + _REACHED:
         values = [summary[key] for summary in summaries]

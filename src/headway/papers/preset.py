@@ -201,7 +201,12 @@ def _with_numbers(preset: Preset, given: Any) -> Preset:
     unused = next(iter(printed.keys() - places.values()), None)
     if unused is not None or len(set(places.values())) < len(places):
         raise UserError(f"{preset.item}: the paper's number for {unused or 'some cell'} has no cell of its own")
-    return dataclasses.replace(preset, numbers={cell: printed[place] for cell, place in places.items()})
+    return dataclasses.replace(preset, numbers={cell: _over(preset.seeds, printed[at]) for cell, at in places.items()})
+
+
+def _over(seeds: int, number: Published) -> Published:
+    """A number with ± is over the seeds that the paper names."""
+    return number if number.std is None else dataclasses.replace(number, seeds=seeds)
 
 
 def _varied(preset: Preset, numbers: int) -> bool:

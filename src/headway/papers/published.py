@@ -27,6 +27,8 @@ class Published:
     note: str = ""
     digits: int = 0
     """After the point, as printed."""
+    seeds: int = 1
+    """That a number with ± is a mean of."""
 
     def __str__(self) -> str:
         if self.value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headway.papers.measures import Measured, heading, measured, named
+from headway.measure.curves import Accuracies, accuracies
+from headway.measure.headline import is_settled
+from headway.papers.measures import Measured, Records, heading, measured, named
 from headway.papers.plan import TINY, Plan
 from headway.papers.preset import Column
 from headway.papers.published import Published, ratio
 from headway.papers.reproduce import Outcomes
+from headway.papers.verdict import Verdict, verdict
 from headway.report.tables import tex
 
 
@@ -33,6 +36,10 @@ class Entry:
     published: Published | None
     state: str = ""
     """`failed` or `missing` where no number is there."""
+    ends: tuple[Accuracies, ...] = ()
+    """Best, last and smoothed accuracy of the same runs, as far as they went."""
+    rounds: int = 0
+    """That the longest of them has."""
 
     @property
     def values(self) -> list[float]:
@@ -69,6 +76,16 @@ class Entry:
             return None
         return self.mean - self.published.value
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether seeds explain the gap; of runs at full scale."""
+        return verdict(self.seeds, self.published)
+
+    def end(self, which: str) -> float | None:
+        """`best`, `last` or `smoothed` accuracy in %: the mean over seeds."""
+        known = [value for one in self.ends if (value := getattr(one, which)) is not None]
+        return 100 * statistics.fmean(known) if known and len(known) == len(self.ends) else None
+
 
 def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
     """Every number, column by column, row by row; the ratio to the reference after the rounds."""
@@ -77,12 +94,17 @@ def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
         there = [(one, outcomes[one]) for one in cell.runs if one in outcomes]
         good = [(one.scenario, outcome.records) for one, outcome in there if outcome.failure is None]
         state = "" if good else "failed" if there else "missing"
+        ends, rounds = tuple(accuracies(records) for _, records in good), _longest(records for _, records in good)
         for name in cell.column.measures:
             read = plan.read_as(cell, name)
             seeds = tuple(measured(read, records, scenario) for scenario, records in good)
             printed = plan.preset.numbers.get((cell.row.name, cell.column.name, name))
-            found.append(Entry(cell.row.name, cell.column.name, name, seeds, printed, state))
+            found.append(Entry(cell.row.name, cell.column.name, name, seeds, printed, state, ends, rounds))
     return found
+
+
+def _longest(runs: Iterable[Records]) -> int:
+    return max((int(records[-1]["round"]) for records in runs if records), default=0)
 
 
 @dataclass(frozen=True)
@@ -125,6 +147,10 @@ def _gap(entry: Entry, scaled: bool) -> str:
     return "–" if entry.gap is None or scaled else f"{entry.gap:+.{_digits(entry)}f}"
 
 
+def _explained(entry: Entry, scaled: bool) -> str:
+    return "–" if entry.verdict is None or scaled else entry.verdict.written(_digits(entry))
+
+
 def size(count: float | None) -> str:
     """Bytes as MB, GB or TB."""
     if count is None:
@@ -160,6 +186,7 @@ def _parts(plan: Plan, column: Column, name: str, reference: Entry | None) -> di
     parts: dict[str, Writer] = {title if read == name else f"{title} as {heading(read)}": _written}
     if any(key[1:] == (column.name, name) for key in plan.preset.numbers):
         parts |= {"paper": lambda entry: str(entry.published), "gap": lambda entry: _gap(entry, scaled)}
+        parts["seeds explain"] = lambda entry: _explained(entry, scaled)
     if named(name)[0].counts:
         parts["traffic"] = lambda entry: size(entry.bytes)
         if plan.preset.reference is not None:
@@ -180,9 +207,10 @@ def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
     """A table for each column of the item: a row for each method, and the sub-columns of each measure."""
     made = []
     for column in plan.columns:
-        head, texts = ["method"], {row.name: [row.name] for row in plan.rows}
+        counts = {entry.row: len(entry.seeds) for entry in found if entry.column == column.name}
+        head, texts = ["method", "seeds"], {row.name: [row.name, str(counts[row.name])] for row in plan.rows}
         best: dict[str, set[int]] = {row.name: set() for row in plan.rows}
-        groups = []
+        groups: list[list[int]] = []
         for name in column.measures:
             group = [entry for entry in found if (entry.column, entry.measure) == (column.name, name)]
             reference = next((entry for entry in group if entry.row == plan.preset.reference), None)
@@ -190,7 +218,7 @@ def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
             winner = _best(group, name)
             if winner is not None:
                 best[winner].add(len(head))
-            groups.append(list(range(len(head), len(head) + len(parts))))
+            groups.append([*range(len(head) if groups else 1, len(head) + len(parts))])  # the seeds go with the first
             head += parts
             for entry in group:
                 texts[entry.row] += [write(entry) for write in parts.values()]
@@ -215,11 +243,36 @@ def caption(plan: Plan, outcomes: Outcomes) -> str:
         f"{f'{had} of ' if had < seeds else ''}{seeds} seed{'s' if seeds > 1 else ''}",
         *([f"{' and '.join(map(str, rounds))} rounds"] if 0 < len(rounds) < 4 else []),
         *sorted({outcome.precision for outcome in done}),
-        "acc@R: smoothed test accuracy in % at round R; bold: best measured; gap: measured − paper",
+        *_about_accuracy(plan),
+        "bold: best measured",
+        *(["gap: measured − paper"] if plan.preset.numbers else []),
+        *([SEEDS_EXPLAIN] if plan.scale == "full" and plan.preset.numbers else []),
         *(["traffic: bytes down and up until the target"] if counted else []),
         f"paper: {plan.preset.source}",
     ]
     return "; ".join([*([TINY] if plan.scale == "tiny" else []), *words])
+
+
+SEEDS_EXPLAIN = (
+    "seeds explain: a gap of at most ±T is within what differs from seed to seed (95 %), a larger one outside"
+)
+
+
+def _about_accuracy(plan: Plan) -> list[str]:
+    """What acc@R is and, where R is small, how it stands to the raw curve."""
+    read = [(plan.read_as(cell, name), cell.runs[0].scenario) for cell in plan.cells for name in cell.column.measures]
+    at = [(named(name)[1], scenario) for name, scenario in read if name.startswith("accuracy@")]
+    if not at:
+        return []
+    kept = {scenario.smoothing for _, scenario in at}
+    kinds = " or ".join(sorted(f"EMA({keep:g})" if keep else "not smoothed" for keep in kept))
+    smoothed = [(round, one.eval_every, one.smoothing) for round, one in at if one.smoothing]
+    early = sorted({round for round, every, keep in smoothed if not is_settled(round / every, keep)})
+    words = [f"acc@R: test accuracy in % at round R, {kinds}"]
+    if early:
+        rounds = ", ".join(f"{round:g}" for round in early)
+        words.append(f"at R = {rounds} that is behind a rising curve: table.csv has the last and the best accuracy")
+    return words
 
 
 def _fitting(sheet: Sheet, width: int) -> list[list[int]]:
@@ -294,7 +347,7 @@ def _cell(text: str) -> str:
 
 
 def plain(plan: Plan, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Every number as plain data, one to an entry."""
+    """Every number as plain data, one to an entry; the accuracies of its runs in % as far as they went."""
     return [
         {
             "item": plan.preset.item,
@@ -311,9 +364,14 @@ def plain(plan: Plan, outcomes: Outcomes) -> list[dict[str, Any]]:
             "published_std": entry.published.std if entry.published else None,
             "published_is_bound": entry.published.bound if entry.published else None,
             "gap": entry.gap if plan.scale == "full" else None,
+            "verdict": seeds.word if seeds else None,
+            "tolerance": seeds.tolerance if seeds else None,
             "state": entry.state,
+            "rounds": entry.rounds,
+            **{f"{which}_accuracy": entry.end(which) for which in ("best", "last", "smoothed")},
         }
         for entry in entries(plan, outcomes)
+        for seeds in [entry.verdict if plan.scale == "full" else None]
     ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from headway.data.participation import in_words
 from headway.errors import UserError
+from headway.measure.headline import LAST, LOSS, SMOOTHED
 from headway.report.rounds import Records, common
 from headway.runs.study import Study
 
@@ -86,9 +87,8 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _numeric(study: Study) -> bool:
-    """Whether the targets are numbers: there are losses and no accuracies."""
-    return not any("accuracy" in record for seeds in study.runs.values() for one in seeds for record in one.records)
+_DRAWN = {LOSS: ("loss", "loss"), SMOOTHED: ("accuracy_smoothed", "accuracy"), LAST: ("accuracy", "accuracy")}
+"""The thick and the thin curves, by what the table leads with."""
 
 
 def _megabytes(record: dict[str, Any]) -> float:
@@ -96,7 +96,7 @@ def _megabytes(record: dict[str, Any]) -> float:
 
 
 def _draw(axes: Axes, study: Study, place: Place) -> None:
-    thick, thin = ("loss", "loss") if _numeric(study) else ("accuracy_smoothed", "accuracy")
+    thick, thin = _DRAWN[study.headline]
     for number, (name, results) in enumerate(study.runs.items()):
         seeds = [one.records for one in results]
         raw_line(axes, *curve(seeds, thin, place), **line(number))
@@ -104,9 +104,13 @@ def _draw(axes: Axes, study: Study, place: Place) -> None:
 
 
 def compare_picture(study: Study, path: Path) -> Path:
-    """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target."""
+    """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target.
+
+    Of short runs the raw accuracy is thick too: what is smoothed would be behind it.
+    """
     import matplotlib
 
+    numeric = study.headline is LOSS
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
@@ -122,9 +126,9 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
             tidy(axes)
-        left.set_ylabel(f"{judged} loss, mean squared error" if _numeric(study) else f"{judged} accuracy, %")
+        left.set_ylabel(f"{judged} loss, mean squared error" if numeric else f"{judged} accuracy, %")
         if len(study.runs) <= 8:
-            right.legend(frameon=False, loc="upper right" if _numeric(study) else "lower right")
+            right.legend(frameon=False, loc="upper right" if numeric else "lower right")
         else:
             figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
         figure.suptitle(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -10,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.data.participation import in_words
+from headway.measure.headline import LAST, LOSS, SMOOTHED, Headline, common_headline
 
 Numbers = dict[str, Any]
 
@@ -44,41 +48,99 @@ def _label(row: Numbers) -> str:
     return f"{row['name']} ({_ended(row)})" if _ended(row) else str(row["name"])
 
 
-def numeric(rows: Sequence[Numbers]) -> bool:
+@dataclass(frozen=True)
+class Column:
+    """A heading, how its cells are written, and which value is best: the key of the number and its sign."""
+
+    heading: str
+    write: Callable[[Numbers], str]
+    best: tuple[str, int] | None = None
+
+
+def lead(rows: Sequence[Numbers]) -> Headline:
+    """The number that the table leads with."""
+    return common_headline(row["headline"] for row in rows)
+
+
+def is_numeric(rows: Sequence[Numbers]) -> bool:
     """Whether the targets are numbers: there are losses and no accuracies."""
-    return all(row["accuracy"] is None and row["rmse"] is not None for row in rows)
+    return lead(rows) is LOSS
 
 
-def _columns(rows: Sequence[Numbers]) -> dict[str, Callable[[Numbers], str]]:
-    """Headings, most important first, and how each cell is written."""
-    if numeric(rows):
-        return {
-            "method": _label,
-            "loss": lambda row: _spread(row, "loss", 1, 4),
-            "RMSE": lambda row: _spread(row, "rmse", 1, 4),
-            "R²": lambda row: _spread(row, "r2", 1, 4),
-            "MB a round": lambda row: f"{row['bytes_per_round'] / 1e6:.2f}",
-            "seconds": lambda row: f"{row['seconds']:.1f}",
-        }
-    target = rows[0]["target"]
+def _against(row: Numbers, key: str, scale: float, digits: int) -> str:
+    """`−2.76 [−3.90, −1.62] distinguishable`: the difference to the best, its interval, and the verdict."""
+    found = row.get(key)
+    if found is None:
+        return "–"
+    parts = []
+    if "difference" in found:
+        parts.append(f"{found['difference'] * scale:+.{digits}f}")
+    if found.get("low") is not None:
+        parts.append(f"[{found['low'] * scale:.{digits}f}, {found['high'] * scale:.{digits}f}]")
+    fewer = f" ({found['pairs']} pairs)" if 0 < found["pairs"] < row["seeds"] else ""
+    return " ".join([*parts, found["verdict"] + fewer]).replace("-", "−")
+
+
+def number_and_word(text: str) -> tuple[str, str]:
+    """What `_against` wrote in two parts, the second one with the space before it: for two lines."""
+    found = re.match(r"([+−].*?)( [a-z].*)", text)
+    return (found[1], found[2]) if found else (text, "")
+
+
+def _of_losses() -> list[Column]:
+    return [
+        Column("loss", lambda row: _spread(row, "loss", 1, 4), ("loss", 1)),
+        Column(AGAINST, lambda row: _against(row, "against_best", 1, 4)),
+        Column("RMSE", lambda row: _spread(row, "rmse", 1, 4)),
+        Column("R²", lambda row: _spread(row, "r2", 1, 4)),
+        Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
+    ]
+
+
+def _of_accuracies(rows: Sequence[Numbers]) -> list[Column]:
+    target, first = rows[0]["target"], lead(rows)
     mark = "target" if target is None else f"{target * 100:.1f} %"
     digits = 1 if rows[0]["seeds"] > 1 else 0
-    return {
-        "method": _label,
-        "accuracy %": lambda row: _spread(row, "accuracy", 100, 2),
-        f"rounds to {mark}": lambda row: _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
-        f"MB to {mark}": lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
-        "MB a round": lambda row: f"{row['bytes_per_round'] / 1e6:.2f}",
-        "top %": lambda row: _spread(row, "accuracy_top", 100, 2),
-        "client spread": lambda row: _spread(row, "client_accuracy_std", 100, 2),
-        "seconds": lambda row: f"{row['seconds']:.1f}",
-    }
+    smooth = any(row[SMOOTHED.key] != row[LAST.key] for row in rows)
+    other, named = (LAST, "last %") if first is SMOOTHED else (SMOOTHED, "smoothed %")
+    return [
+        Column(first.words, lambda row: _spread(row, first.key, 100, 2), (first.key, -1)),
+        Column(AGAINST, lambda row: _against(row, "against_best", 100, 2)),
+        Column(
+            f"rounds to {mark}",
+            lambda row: _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
+            ("rounds_to_target", 1),
+        ),
+        Column(ROUNDS_AGAINST, lambda row: _against(row, "rounds_against_best", 1, digits)),
+        Column(
+            f"MB to {mark}",
+            lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
+        ),
+        Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
+        *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
+        Column("top %", lambda row: _spread(row, "best_accuracy", 100, 2)),
+        Column("client spread", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
+    ]
+
+
+AGAINST, ROUNDS_AGAINST = "against best", "rounds against best"
+_KEYS = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
+
+
+def columns(rows: Sequence[Numbers]) -> list[Column]:
+    """Most important first; differences only where there are several methods to compare."""
+    found = [
+        Column("method", _label),
+        *(_of_losses() if is_numeric(rows) else _of_accuracies(rows)),
+        Column("seconds", lambda row: f"{row['seconds']:.1f}"),
+    ]
+    return [one for one in found if one.heading not in _KEYS or any(row.get(_KEYS[one.heading]) for row in rows)]
 
 
 def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
     """Headings and one list of texts for each method."""
-    columns = _columns(rows)
-    return list(columns), [[write(row) for write in columns.values()] for row in rows]
+    found = columns(rows)
+    return [one.heading for one in found], [[one.write(row) for one in found] for row in rows]
 
 
 def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
@@ -87,21 +149,29 @@ def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
     Of equal ones all; of runs that did not come to their end none.
     """
     found = set()
-    keys = ((1, "loss", 1),) if numeric(rows) else ((1, "accuracy", -1), (2, "rounds_to_target", 1))
-    for column, key, sign in keys:
+    for column, one in enumerate(columns(rows)):
+        if one.best is None or len(rows) < 2:
+            continue
+        key, sign = one.best
         known = {number: sign * row[key] for number, row in enumerate(rows) if row[key] is not None and not _ended(row)}
-        if len(rows) > 1 and known:
-            least = min(known.values())
-            found |= {(number, column) for number, value in known.items() if value == least}
+        found |= {(number, column) for number, value in known.items() if value == min(known.values())}
     return found
 
 
 def caption(rows: Sequence[Numbers], scenario: Any) -> str:
+    """What was run, and what the accuracy is."""
     most = max(row["rounds"] for row in rows)
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
-    measure = "loss is the mean squared error" if numeric(rows) else f"accuracy is EMA({scenario.smoothing:g})"
+    ema = f"EMA({scenario.smoothing:g})"
+    measure = {
+        LOSS: "loss is the mean squared error",
+        SMOOTHED: f"accuracy is {ema}",
+        LAST: "accuracy is that of the last evaluation",
+    }[lead(rows)]
     if scenario.validation is not None:
         measure = f"validation {measure}, on {100 * scenario.validation:.3g} % of each client's samples, held out"
+    if lead(rows) is LAST and scenario.smoothing and rows[0]["target"] is not None:
+        measure += f"; the target is one of {ema}, which is behind it in few rounds"
     spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (
         f"{scenario.data}, {scenario.partition}, {in_words(scenario)}, "
@@ -109,13 +179,54 @@ def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     )
 
 
+def about_differences(rows: Sequence[Numbers]) -> str:
+    """What the columns against the best say, where there are any."""
+    if not any(row.get(key) for row in rows for key in _KEYS.values()):
+        return ""
+    return (
+        "against best: mean difference over seeds that both have, and its 95 % interval (paired t); "
+        "distinguishable: p < 0.05 after Holm's rule for all methods"
+    )
+
+
+def _whole_caption(rows: Sequence[Numbers], scenario: Any) -> str:
+    return "; ".join(filter(None, (caption(rows, scenario), about_differences(rows))))
+
+
+def _narrowed(head: list[str], body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Verdicts in a line of their own, and headings broken to the width of what is below them."""
+    lines = [
+        ["\n".join(filter(None, (part.strip() for part in number_and_word(text)))) for text in line] for line in body
+    ]
+    heads = []
+    for column, text in enumerate(head):
+        wide = max((len(part) for line in lines for part in line[column].split("\n")), default=1)
+        heads.append("\n".join(textwrap.wrap(text.replace(" %", "\u00a0%"), wide, break_long_words=False)))
+    return heads, lines
+
+
+def _widths(head: list[str], body: list[list[str]]) -> list[int]:
+    return [max(len(part) for line in [head, *body] for part in line[at].split("\n")) + 3 for at in range(len(head))]
+
+
+def _fitting(widths: Sequence[int], width: int) -> list[int]:
+    """Columns that have room, the first ones before the others; the first three are always there."""
+    taken, found = 0, []
+    for column, wide in enumerate(widths):
+        if column < 3 or taken + wide < width:
+            found.append(column)
+            taken += wide
+    return found
+
+
 def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
-    """The table for a screen of `width` columns; where they do not fit, the last ones are left out."""
+    """The table for a screen of `width` columns; where they do not fit, cells get two lines and some are left out."""
     head, body = cells(rows)
     bold = best(rows)
-    table = Table(box=box.SIMPLE_HEAD, caption=caption(rows, scenario), caption_justify="left")
-    widths = [max(len(line[column]) for line in [head, *body]) + 3 for column in range(len(head))]
-    shown = [column for column in range(len(head)) if sum(widths[: column + 1]) < width or column < 3]
+    table = Table(box=box.SIMPLE_HEAD, caption=_whole_caption(rows, scenario), caption_justify="left")
+    if sum(_widths(head, body)) >= width:
+        head, body = _narrowed(head, body)
+    shown = _fitting(_widths(head, body), width)
     for column in shown:
         table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=column > 0)
     for at, line in enumerate(body):
@@ -132,7 +243,7 @@ def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
     for at, line in enumerate(body):
         texts = (f"**{text}**" if (at, column) in bold else text for column, text in enumerate(line))
         lines.append("| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |")
-    return "\n".join(lines) + f"\n\n{plain(caption(rows, scenario))}\n"
+    return "\n".join(lines) + f"\n\n{plain(_whole_caption(rows, scenario))}\n"
 
 
 def plain(text: str) -> str:
@@ -148,12 +259,13 @@ def latex(rows: Sequence[Numbers], scenario: Any) -> str:
     for at, line in enumerate(body):
         texts = (rf"\textbf{{{tex(text)}}}" if (at, column) in bold else tex(text) for column, text in enumerate(line))
         lines.append(" & ".join(texts) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {caption(rows, scenario)}"]) + "\n"
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {_whole_caption(rows, scenario)}"]) + "\n"
 
 
 _TEX = {character: f"\\{character}" for character in "%_&#${}"} | {
     "±": r"$\pm$",
     "–": "--",
+    "−": "$-$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",

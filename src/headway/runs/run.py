@@ -87,8 +87,9 @@ class Result:
 
     @property
     def summary(self) -> dict[str, Any]:
-        about = {"name": self.method, "seed": self.scenario.seed, "executor": self.executor}
-        return {**about, "buffers": self.scenario.buffers, **summarise(self.records, self.scenario.target)}
+        one = self.scenario
+        about = {"name": self.method, "seed": one.seed, "executor": self.executor, "buffers": one.buffers}
+        return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @property
     def rounds(self) -> pandas.DataFrame:

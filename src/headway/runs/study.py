@@ -13,6 +13,8 @@ from torch import nn
 from headway.engine.choice import kept
 from headway.engine.world import device_of
 from headway.errors import Diverged, UserError
+from headway.measure.against_best import beside_best
+from headway.measure.headline import Headline, common_headline
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -44,15 +46,22 @@ class Study:
         whole = [seeds for seeds in self.runs.values() if not any(map(_short, seeds))]
         return common_target([[one.summary for one in seeds] for seeds in whole or self.runs.values()])
 
+    @property
+    def headline(self) -> Headline:
+        """The number that its tables and pictures lead with."""
+        return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
+
     def summary(self) -> list[dict[str, Any]]:
-        """One entry for each method: means and deviations over its seeds."""
-        target = self.target
-        return [
-            over_seeds(name, [summarise(one.records, target) for one in seeds])
-            | {"ended": next(filter(None, map(_short, seeds)), "")}
-            | {"folders": [str(one.folder) for one in seeds if one.folder]}
-            for name, seeds in self.runs.items()
-        ]
+        """One entry for each method: means and deviations over its seeds, and what it is against the best."""
+        target, rows, each = self.target, [], {}
+        for name, seeds in self.runs.items():
+            numbers = [summarise(one.records, target, one.scenario.smoothing) for one in seeds]
+            ended = next(filter(None, map(_short, seeds)), "")
+            folders = [str(one.folder) for one in seeds if one.folder]
+            rows.append(over_seeds(name, numbers) | {"ended": ended, "folders": folders})
+            if not ended:
+                each[name] = {one.scenario.seed: found for one, found in zip(seeds, numbers, strict=True)}
+        return beside_best(rows, each)
 
 
 def _short(result: Result) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.measure.headline import LAST
 from headway.report.rounds import common
 from headway.runs.run import Result
 from headway.runs.study import Study
@@ -21,6 +22,12 @@ _MEASURES = (
     ("loss", "{} loss", "{} loss", 4),
     ("global_loss", "loss on all clients' data", "loss on all clients' data", 4),
 )
+
+
+def _measures(study: Study) -> tuple[tuple[str, str, str, int], ...]:
+    """Of short runs the raw accuracy comes first: the page draws the first one until another is chosen."""
+    smoothed, raw, *losses = _MEASURES
+    return (raw, smoothed, *losses) if study.headline is LAST else _MEASURES
 
 
 def _share(key: str) -> bool:
@@ -86,7 +93,7 @@ def curves(study: Study, notes: dict[str, str]) -> dict[str, Any]:
         "measures": [
             {"key": key, "short": short.format(judged), "label": label.format(judged), "digits": digits}
             | {"share": _share(key)}
-            for key, short, label, digits in _MEASURES
+            for key, short, label, digits in _measures(study)
             if key in there
         ],
         "grids": grids,

@@ -313,9 +313,10 @@
 
   // ── tables and commands ────────────────────────────────────────────────────────────────────────────────────────────
 
-  /* A bound such as "30+" comes after every number, and "–" comes last whichever way is sorted. */
+  /* A bound such as "30+" comes after every number, "–" comes last whichever way is sorted, the best is 0 from itself. */
   function weight(text) {
-    const value = parseFloat(text.replace(/,/g, ""));
+    if (text === "best") return 0;
+    const value = parseFloat(text.replace(/,/g, "").replace("−", "-"));
     return Number.isNaN(value) ? null : value + (/^[\d.,]+\+/.test(text) ? 1e15 : 0);
   }
 

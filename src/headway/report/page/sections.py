@@ -12,14 +12,14 @@ from headway.engine.cost import Cost, cost
 from headway.errors import UserError
 from headway.methods.spelling import method as spelled
 from headway.report.page import commands as again
-from headway.report.tables import best, cells, numeric
+from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
 from headway.runs.files import read_json
 from headway.runs.run import Result, failure, finished
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained
 
 _COLOURS, _DASHES = 8, 4
-_LESS_IS_MORE = ("loss", "RMSE", "rounds to", "MB", "seconds", "client spread")
+_LESS_IS_MORE = ("loss", "RMSE", "rounds", "MB", "seconds", "client spread")
 """Columns whose best value is the least; clicked once, they begin with it."""
 
 
@@ -39,7 +39,7 @@ def _table(
         return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
 
     def cell(text: str, row: int, column: int) -> str:
-        written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else escape(text)
+        written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else _in_two_lines(text)
         return f"<td>{_swatch(row) if swatches and column == 0 else ''}{written}</td>"
 
     lines = (
@@ -50,6 +50,13 @@ def _table(
         f'<div class="wide"><table class="{kind}"><thead><tr>{"".join(map(heading, head))}</tr></thead>\n'
         f"<tbody>\n{chr(10).join(lines)}\n</tbody></table></div>"
     )
+
+
+def _in_two_lines(text: str) -> str:
+    """A difference with its verdict below it."""
+    number, word = number_and_word(text)
+    kind = "word clear" if word.startswith(" distinguishable") else "word"
+    return escape(number) + (f'<span class="{kind}">{escape(word)}</span>' if word else "")
 
 
 def _facts(pairs: Sequence[tuple[str, str]]) -> str:
@@ -71,8 +78,10 @@ def legend_of_table(rows: Sequence[dict[str, Any]]) -> str:
     words.append("A click on a heading sorts.")
     if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
         words.append("R+: some seed did not reach the target in its R rounds.")
-    if not numeric(rows):
+    if not is_numeric(rows):
         words.append("Client spread: deviation of the accuracy over clients, in points.")
+    if told := about_differences(rows):
+        words.append(f"{told[0].upper()}{told[1:]}; the interval is of each difference by itself.")
     return " ".join([*words, "MB: what is sent down and up."])
 
 
