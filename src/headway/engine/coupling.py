@@ -24,7 +24,6 @@ from headway.engine import local
 from headway.engine.executor import first_words
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
-from headway.methods.slots import Client
 from headway.vectors import Vector, leaves_of, moved, tree_map
 
 SAMPLES = 3
@@ -38,14 +37,14 @@ _STEP, _ROUND = 1, 2
 """The probe's step and round: terms may be left out in the first ones."""
 
 
-def found(rules: Rules, client: Client, batch: int) -> str:
+def found(rules: Rules, batch: int) -> str:
     """What filler rows change in batches of `batch` rows, in words; empty where they change nothing.
 
-    `client` is what slots are told of one. What could not be looked into counts as changed.
+    What could not be looked into counts as changed.
     """
     reason = ""
     for dtype in dict.fromkeys((torch.float64, rules.dtype)):
-        probe = _Probe(rules, client, dtype)
+        probe = _Probe(rules, dtype)
         try:
             for scale in SCALES:
                 changed = probe.changed(scale, batch)
@@ -57,9 +56,9 @@ def found(rules: Rules, client: Client, batch: int) -> str:
     return reason
 
 
-def in_evaluation(rules: Rules, client: Client) -> bool:
+def in_evaluation(rules: Rules) -> bool:
     """Whether samples that are scored together change each other's outputs; also where it cannot be seen."""
-    probe = _Probe(rules, client, torch.float64)
+    probe = _Probe(rules, torch.float64)
     try:
         return probe.scored_jointly()
     except Exception:  # as above
@@ -73,7 +72,7 @@ _Point = tuple[dict[str, Vector], Buffers, Any, Vector]
 class _Probe:
     """One client's step at a random point, on rows that are drawn from all samples."""
 
-    def __init__(self, rules: Rules, client: Client, dtype: torch.dtype) -> None:
+    def __init__(self, rules: Rules, dtype: torch.dtype) -> None:
         self.rules = dataclasses.replace(
             rules,
             network=rules.network.cast(dtype),
@@ -84,7 +83,7 @@ class _Probe:
             functional=False,
             masked=False,
         )
-        self.client, self.device, self.dtype = client, rules.pool.y.device, dtype
+        self.device, self.dtype = rules.pool.y.device, dtype
         self.tolerance = TOLERANCE[dtype]
         self._noise = _Noise(self.device)
 
@@ -139,12 +138,13 @@ class _Probe:
         }
 
     def _task(self, rows: np.ndarray, known: int) -> Task:
-        client, steps = self.client, _STEP + 1
+        federation, steps = self.rules.federation, _STEP + 1
+        sizes = federation.sizes
         task = Task(
-            size=client.size.clone(),
-            share=client.share.to(self.dtype, copy=True),
+            size=torch.tensor(int(sizes[0])),
+            share=torch.tensor(float(sizes[0] / sizes.sum()), dtype=self.dtype),
             seen=torch.tensor(True),
-            class_counts=client.class_counts.clone(),
+            class_counts=torch.tensor(federation.class_counts(0)),
             rows=torch.from_numpy(rows).repeat(steps, 1),
             counts=torch.full((steps,), known),
             rates=torch.ones(steps, dtype=self.dtype),

@@ -29,7 +29,6 @@ from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError
 from headway.methods.method import Method
-from headway.methods.slots import Client
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.vectors import copied, leaves_of
@@ -183,18 +182,13 @@ class World:
         if not uneven(self.scenario, self.federation.sizes) and not (self.reads_whole and least < most):
             return ""
         with self.arithmetic():
-            return coupling.found(self.rules, self._some_client(), self.shapes["rows"][1])
+            return coupling.found(self.rules, self.shapes["rows"][1])
 
     @cached_property
     def scores_jointly(self) -> bool:
         """Whether samples that are scored together change each other's outputs."""
         with self.arithmetic():
-            return self.network.joint or coupling.in_evaluation(self.rules, self._some_client())
-
-    def _some_client(self) -> Client:
-        about = self.about(0)
-        size, share, counts = (torch.from_numpy(array) for array in (about.size, about.share, about.class_counts))
-        return Client(size, share, torch.tensor(True), counts, self.population, self.federation.mean_size)
+            return self.network.joint or coupling.in_evaluation(self.rules)
 
     @property
     def state_limit(self) -> int | None:
