@@ -9,15 +9,48 @@ from collections.abc import Iterable
 class UserError(ValueError):
     """A mistake in what Headway was asked to do. The message is one line that says what is allowed."""
 
+    def at(self, place: str) -> UserError:
+        """The same mistake, with the place where it was noticed."""
+        return type(self)(f"{place}: {self}")
+
+
+def place_of(round: int, clients: Iterable[int], step: int | None = None) -> str:
+    """Where in a run something happened."""
+    names = ", ".join(str(client) for client in clients)
+    return f"round {round}, client {names}" + ("" if step is None else f", step {step}")
+
 
 class ClientError(RuntimeError):
     """A failure inside one client's work, with the place where it happened."""
 
     @classmethod
     def at(cls, cause: str, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
-        names = ", ".join(str(client) for client in clients)
-        where = f"round {round}, client {names}" + ("" if step is None else f", step {step}")
-        return cls(f"{where}: {cause}")
+        return cls(f"{place_of(round, clients, step)}: {cause}")
+
+    @classmethod
+    def of(cls, fault: BaseException, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
+        """What a client's work raised, with the place."""
+        return cls.at(in_words(fault), round=round, clients=clients, step=step)
+
+
+class SlotError(RuntimeError):
+    """A failure inside a hook that is not a client's, with slot, method and round."""
+
+
+class _Hook(str):
+    """A note on an exception: the slot value whose hook raised it."""
+
+
+def note_hook(fault: BaseException, place: str) -> None:
+    """Remember in whose hook an exception was raised; the innermost stays."""
+    if not any(isinstance(note, _Hook) for note in getattr(fault, "__notes__", ())):
+        fault.add_note(_Hook(place))
+
+
+def in_words(fault: BaseException) -> str:
+    """An exception in one line: the slot value it came from, where that is known, its type and what it says."""
+    hooks = [f"{note}: " for note in getattr(fault, "__notes__", ()) if isinstance(note, _Hook)]
+    return f"{''.join(hooks)}{type(fault).__name__}: {fault}"
 
 
 class RunsFailed(RuntimeError):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway import naming
+from headway import elsewhere, naming
 from headway.errors import UserError, nearest
 from headway.naming import PROFILES
 
@@ -208,7 +208,8 @@ def explained(setting: dataclasses.Field[Any]) -> str:
 def _known(name: str) -> None:
     names = [setting.name for setting in dataclasses.fields(Scenario)]
     if name not in names:
-        raise UserError(f"a scenario has no setting '{name}'{nearest(name, names)}")
+        hint = elsewhere.pointer(name)
+        raise UserError(f"a scenario has no setting '{name}'{f'; {hint}' if hint else nearest(name, names)}")
 
 
 def _as_toml(value: Any) -> str:

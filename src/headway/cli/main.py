@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from headway import elsewhere
 from headway.allocator import keep_freed_memory
 from headway.cli import bench, data, reproduce, sweep
 from headway.cli.flags import with_settings
 from headway.cli.screen import ENDLESS, JSON, TRACK, aside, print_json, screen
-from headway.errors import ClientError, RunsFailed, UserError
+from headway.errors import ClientError, RunsFailed, SlotError, UserError
 
 app = typer.Typer(
     help="Accelerated federated learning: run, compare and reproduce.",
@@ -280,6 +281,14 @@ def _fail(message: str) -> None:
     print(f"headway: {' '.join(message.split())}", file=sys.stderr)
 
 
+def _of_elsewhere(fault: Any, context: Any) -> str | None:
+    """What to say to a flag that another library has, where this command has the setting."""
+    name = getattr(fault, "option_name", None)
+    has_settings = context is not None and any(parameter.name == "rounds" for parameter in context.command.params)
+    hint = elsewhere.pointer(name, flag=True) if name and has_settings else None
+    return f"there is no flag '{name}'; {hint}" if hint else None
+
+
 def main() -> None:
     """Exit codes: 0 done, 2 the user's mistake (one line), 1 our failure, 130 Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
@@ -288,7 +297,7 @@ def main() -> None:
     keep_freed_memory()
     try:
         code = app(standalone_mode=False)
-    except (UserError, ClientError, RunsFailed) as fault:
+    except (UserError, ClientError, SlotError, RunsFailed) as fault:
         _fail(str(fault))
         sys.exit(2 if isinstance(fault, UserError) else 1)
     except _Stopped as stop:
@@ -304,6 +313,7 @@ def main() -> None:
         if not hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
             raise
         message, context = fault.format_message(), getattr(fault, "ctx", None)
+        message = _of_elsewhere(fault, context) or message
         if message:  # no command at all: the help was printed
             _fail(f"{message} ({context.command_path if context else 'headway'} --help)")
         sys.exit(2)

@@ -16,7 +16,7 @@ from headway.engine.executor import Assignment, CannotExecute, Form, Trained, Wo
 from headway.engine.local import Rules, Task, placed
 from headway.engine.shapes import stacked
 from headway.engine.traced import compiled
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError, place_of
 from headway.vectors import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
@@ -70,11 +70,13 @@ class Batched:
             return {**vmap(finish)(carry, kept["slots"], own), "computed": len(works) * sum(widths)}
         except CannotExecute:
             raise
+        except UserError as mistake:
+            raise mistake.at(place_of(assignment.round, [work.client for work in works], step)) from mistake
         except Exception as fault:
             if isinstance(fault, RuntimeError) and any(word in str(fault) for word in _REFUSALS):
                 raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
-            clients, cause = [work.client for work in works], f"{type(fault).__name__}: {fault}"
-            raise ClientError.at(cause, round=assignment.round, clients=clients, step=step) from fault
+            clients = [work.client for work in works]
+            raise ClientError.of(fault, round=assignment.round, clients=clients, step=step) from fault
 
     def _tasks(self, assignment: Assignment, works: Sequence[Work]) -> tuple[Task, Task]:
         """The stacked tasks of these clients alone, and those of a compiled step, in the shapes of the run."""

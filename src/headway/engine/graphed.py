@@ -25,7 +25,7 @@ from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
 from headway.engine.shapes import grown
 from headway.engine.traced import traced
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError
 from headway.vectors import Vector, copied, leaves_like, leaves_of, row, stack, tree_map
 
 AT_ONCE = {"streams": 10, "stacked": 128}
@@ -441,6 +441,8 @@ class Graphed:
             return _Hall(self.rules, self.layout, self.compiled, assignment)
         except CannotExecute:
             raise
+        except UserError as mistake:
+            raise mistake.at(f"round {assignment.round}") from mistake
         except Exception as fault:
             raise CannotExecute(f"{type(fault).__name__}: {first_words(fault)}") from fault
 

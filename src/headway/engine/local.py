@@ -20,6 +20,7 @@ from headway import random
 from headway.data.augmentation import augmented
 from headway.data.federation import Federation, Pool
 from headway.engine.network import Buffers, Network
+from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.slots import Batch, Client, End, Message, Output, Step
 from headway.vectors import Vector, known, leaves_of, nbytes, refill, tree_map
@@ -286,6 +287,8 @@ FULL_GRADIENT_CHUNK = 256
 
 def _full_gradient(rules: Rules, buffers: Buffers, task: Task, at: Vector) -> Vector:
     """∇f_i over the client's whole data in chunks; rows beyond n_i are padding."""
+    if not task.whole.shape[0]:
+        raise UserError('full_grad_at is asked for and not declared; add needs = ("model:full_gradient",) to the slot')
     total = at.zeros()
     for start in range(0, task.whole.shape[0], FULL_GRADIENT_CHUNK):
         rows = task.whole[start : start + FULL_GRADIENT_CHUNK]
@@ -327,7 +330,7 @@ def finish(rules: Rules, carry: Carry, received: Message, kept: Any, task: Task)
         "fields": rules.method.derive(arrived, end),
         "buffers": carry["buffers"],
         "kept": keeps,
-        "measures": rules.method.client_measures(carry["memory"]),
+        "measures": rules.method.client_measures(carry["memory"], end),
         "loss": carry["loss_sum"] / carry["steps"].clamp(min=1),
         "steps": carry["steps"],
         "bytes": torch.full_like(carry["steps"], size),

@@ -27,7 +27,7 @@ from headway.engine import serial
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works
 from headway.engine.local import Rules
 from headway.engine.serial import Stepping
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError
 from headway.vectors import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
@@ -123,6 +123,8 @@ def _serve(
                 answer = "refused", str(reason)
             except ClientError as fault:
                 answer = "failed", str(fault)
+            except UserError as mistake:
+                answer = "mistaken", str(mistake)
             try:
                 connection.send(answer)
             except OSError:
@@ -235,6 +237,8 @@ class Pool:
             raise RuntimeError("a worker process ended unexpectedly (killed, or out of memory)") from None
         if kind == "failed":
             raise ClientError(content)
+        if kind == "mistaken":
+            raise UserError(content)
         if kind == "refused":
             raise CannotExecute(content)
         return self._board(connection).read(content, copied=True)

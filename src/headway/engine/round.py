@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
@@ -18,7 +19,8 @@ from headway.engine.local import summary
 from headway.engine.network import Buffers
 from headway.engine.works import rate_of, shares, together, works_for
 from headway.engine.world import World
-from headway.errors import Diverged, ServerDiverged
+from headway.errors import Diverged, ServerDiverged, SlotError, UserError, in_words
+from headway.methods.parts import part_name
 from headway.methods.slots import Message, State, Uploads
 from headway.methods.wire import plain
 from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, nbytes, refill, row
@@ -88,9 +90,40 @@ def _kept(world: World, server: State, like: State) -> State:
     return refill(server, leaves)  # type: ignore[no-any-return]
 
 
+@contextmanager
+def _in_round(round: int) -> Iterator[None]:
+    """Failures of hooks that are not a client's, with the round."""
+    try:
+        yield
+    except UserError as mistake:
+        raise mistake.at(f"round {round}") from mistake
+    except Exception as fault:
+        raise SlotError(f"round {round}: {in_words(fault)}") from fault
+
+
+@contextmanager
+def _unchanged(world: World, model: Model, round: int, slot: str) -> Iterator[None]:
+    """Refuse hooks that write into θ: the round's update is measured from what they were given.
+
+    Writes that torch counts are seen in every round, others (through `.data` or NumPy) in the first.
+    """
+    leaves = list(model.theta.leaves.values())
+    before = [leaf._version for leaf in leaves]
+    copies = [leaf.nan_to_num() for leaf in leaves] if round == 1 else []
+    yield
+    written = [leaf._version for leaf in leaves] != before
+    if written or not all(torch.equal(leaf.nan_to_num(), copy) for leaf, copy in zip(leaves, copies, strict=False)):
+        names = " and ".join(part_name(part) for _, part in world.method.parts(slot))
+        raise UserError(
+            f"{slot} slot {names} of method '{world.method.name}' changed the model that it was given; return a new "
+            "Vector, such as model + delta, and write into copies only (model.copy())"
+        )
+
+
 def _broadcast(world: World, model: Model, round: int) -> tuple[Message, int]:
     """The message as clients receive it, after the wire, and its bytes for one client."""
-    message = world.method.message(model.theta, model.server)
+    with _in_round(round), _unchanged(world, model, round, "broadcast"):
+        message = world.method.message(model.theta, model.server)
     code = world.method.wire.down
     if type(code) is plain:
         return message, nbytes(message)
@@ -187,7 +220,9 @@ class _Intake:
             kept["cursor"] = work.kept["cursor"] + trained["steps"][at]
         if "buffers" in work.kept:
             kept["buffers"] = row(trained["buffers"], at)
-        self.kept[work.client] = laid_out(conformed(kept, work.kept, "the client state"), work.kept)
+        self.kept[work.client] = laid_out(
+            conformed(kept, work.kept, f"the client state of method '{self.world.method.name}'"), work.kept
+        )
 
     def _check_finite(self, positions: Sequence[int], told: np.ndarray) -> None:
         if np.isfinite(told[:, :2]).all():
@@ -302,11 +337,13 @@ def play(
         _look_ahead(world, executor, round + 1)
         intake.settle()  # a GPU goes on, but what is changed in place must not see a client's failure
     try:
-        theta, server = world.method.update(model.theta, uploads, model.server)
+        with _in_round(round), _unchanged(world, model, round, "server"):
+            theta, server = world.method.update(model.theta, uploads, model.server)
+            server = conformed(server, model.server, f"the server state of method '{world.method.name}'")
+            measured = world.method.server_measures(server)
     except Exception:
         intake.settle()  # a client that diverged is the better reason
         raise
-    server = conformed(server, model.server, "the server state")
     norm = (theta - model.theta).norm(torch.float64)
     after = Model(laid_out(theta, model.theta), model.buffers, _kept(world, server, model.server))
     _look_ahead(world, executor, round + 1)  # everything that the device has to do is under way
@@ -325,10 +362,7 @@ def play(
         samples=intake.samples,
         padding=1 - intake.samples / intake.computed,
         bytes_up=0 if world.method.pooled else intake.bytes_up + travelling,
-        measures={
-            name: float(value)
-            for name, value in (intake.sum["measures"] | world.method.server_measures(server)).items()
-        },
+        measures={name: float(value) for name, value in (intake.sum["measures"] | measured).items()},
     )
     for client in dict.fromkeys(turnout.clients):  # only now: a round that fails leaves every client as it was
         if client in intake.kept:

@@ -15,9 +15,9 @@ from headway.engine.executor import Assignment, CannotExecute, Trained, Work
 from headway.engine.local import Rules, Task
 from headway.engine.shapes import padded
 from headway.engine.traced import compiled
-from headway.errors import ClientError
+from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
-from headway.vectors import tree_map
+from headway.vectors import leaves_of, tree_map
 
 
 class Stepping:
@@ -65,7 +65,7 @@ def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, A
     device = rules.pool.y.device
     try:
         with random.isolated(work.words, device):
-            buffers = work.kept.get("buffers", assignment.buffers)
+            buffers, before = work.kept.get("buffers", assignment.buffers), _writes(assignment)
             received = assignment.received
             own, task = stepping.tasks(assignment, work)
             carry = local.begin(rules, received, buffers, work.kept["slots"], own)
@@ -73,12 +73,29 @@ def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, A
             for step, width in enumerate(work.task.counts.tolist()):
                 carry = stepping(carry, received, task, torch.tensor(step, device=device), round, width)
             step = None
-            return local.finish(rules, carry, received, work.kept["slots"], own)
+            result = local.finish(rules, carry, received, work.kept["slots"], own)
+            _check_unwritten(assignment, before)
+            return result
     except CannotExecute:
         raise
+    except UserError as mistake:
+        raise mistake.at(place_of(assignment.round, [work.client], step)) from mistake
     except Exception as fault:
-        cause = f"{type(fault).__name__}: {fault}"
-        raise ClientError.at(cause, round=assignment.round, clients=[work.client], step=step) from fault
+        raise ClientError.of(fault, round=assignment.round, clients=[work.client], step=step) from fault
+
+
+def _writes(assignment: Assignment) -> list[int]:
+    """How often each tensor of the message was written into, as torch counts it."""
+    return [leaf._version for leaf in leaves_of(dict(assignment.received))]
+
+
+def _check_unwritten(assignment: Assignment, before: list[int]) -> None:
+    """Refuse hooks that wrote into the message, which is the same for all clients of the round."""
+    if _writes(assignment) != before:
+        raise UserError(
+            "a hook changed the message that the client received (or w, which begins as its model) in place; return a "
+            "new Vector, and write into copies only (w.copy())"
+        )
 
 
 def alone(result: dict[str, Any], computed: int) -> dict[str, Any]:

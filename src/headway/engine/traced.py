@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute, first_words
+from headway.errors import UserError
 from headway.vectors import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
@@ -61,7 +62,7 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         program = traced(function, arguments, compiled=True)
         program(*arguments)
-    except CannotExecute:
+    except (CannotExecute, UserError):
         raise
     except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises
         raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault

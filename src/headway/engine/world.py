@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -280,6 +281,16 @@ def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
     return dataclasses.replace(scenario, clients=population, participation=share, cohort_size=None)
 
 
+def _inputs(module: nn.Module) -> list[str]:
+    """The names of what a module cannot be called without."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+
+
 def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
     """The model takes a sample and answers with one number for each class; else say so before anything runs."""
     sample = federation.inputs(federation.test.x[:2], dtype)
@@ -287,6 +298,11 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
         with torch.no_grad():
             logits = network.evaluate(network.parameters, network.buffers, sample)
     except (RuntimeError, ValueError, TypeError, IndexError) as fault:
+        if len(several := _inputs(network.original)) > 1:
+            raise UserError(
+                f"the model takes several inputs ({', '.join(several)}), which is not supported yet; join them into one "
+                "tensor and let the model take it apart"
+            ) from fault
         cause = str(fault).splitlines()[0]
         advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
         raise UserError(

@@ -10,17 +10,20 @@ missing is FedAvg's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import FunctionType
 from typing import Any
 
 from torch import Tensor
 
-from headway.errors import UserError
+from headway.errors import SlotError, UserError, in_words, note_hook
+from headway.methods import needs, returned
 from headway.methods.broadcast import model
+from headway.methods.hooks import call
 from headway.methods.local import sgd
 from headway.methods.objective import task
+from headway.methods.parts import check_code, filled, part_name, shown, sloped, strays, takes
 from headway.methods.server import average
 from headway.methods.slots import Client, End, Fields, Message, Output, State, Step, Uploads
 from headway.methods.wire import Wire
@@ -33,61 +36,6 @@ _BASES: dict[str, Callable[[], Any]] = {
     "local": sgd,
     "server": average,
 }
-_REQUIRED = {"broadcast": "message", "objective": "value", "local": "direction", "server": "update"}
-
-
-@dataclass(frozen=True)
-class plain_function:
-    """A user's function in a slot, without state of its own.
-
-    broadcast `f(model, server) → {"model": φ}` · objective `f(w, output, step) → a term added to the task loss` ·
-    local `f(w, gradient, step) → direction` · server `f(model, uploads) → model`
-    """
-
-    slot: str
-    function: Callable[..., Any]
-
-    @property
-    def adds(self) -> bool:
-        return self.slot == "objective"
-
-    def message(self, model: Vector, server: Message) -> Any:
-        return self.function(model, server)
-
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Any:
-        return self.function(w, output, step)
-
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Any, State]:
-        return self.function(w, gradient, step), memory
-
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Any, State]:
-        return self.function(model, uploads), state
-
-    def __repr__(self) -> str:
-        return self.function.__name__
-
-
-def part_name(part: Any) -> str:
-    return part.function.__name__ if isinstance(part, plain_function) else type(part).__name__
-
-
-def _sloped(part: Any) -> bool:
-    """Whether an addition to the objective gives its own gradient."""
-    return getattr(part, "adds", False) and callable(getattr(part, "slope", None))
-
-
-def _filled(slot: str, given: Any) -> tuple[Any, ...]:
-    """The slot's values with its base first."""
-    parts = given if isinstance(given, tuple) else () if given is None else (given,)
-    parts = tuple(plain_function(slot, part) if isinstance(part, FunctionType) else part for part in parts)
-    for part in parts:
-        if not callable(getattr(part, _REQUIRED[slot], None)):
-            raise UserError(f"{slot} slot: {part!r} has no {_REQUIRED[slot]}(…) and is no function")
-    bases = [part for part in parts if not getattr(part, "adds", False)]
-    if len(bases) > 1:
-        raise UserError(f"{slot} slot: {bases[0]!r} and {bases[1]!r} cannot both be its base")
-    additions = tuple(part for part in parts if getattr(part, "adds", False))
-    return (bases[0] if bases else _BASES[slot](), *additions)
 
 
 @dataclass(frozen=True)
@@ -105,11 +53,14 @@ class Method:
 
     def __post_init__(self) -> None:
         for slot in SLOTS:
-            object.__setattr__(self, slot, _filled(slot, getattr(self, slot)))
+            object.__setattr__(self, slot, filled(slot, getattr(self, slot), _BASES[slot]))
         if not isinstance(self.wire, Wire):
             raise UserError(f"wire slot: {self.wire!r} is no Wire(up=…, down=…)")
+        for code in (self.wire.up, self.wire.down):
+            check_code(code)
         self._check_names()
-        self._check_needs()
+        self._check_strays()
+        needs.check(list(self.parts()))
 
     def parts(self, *slots: str) -> Iterator[tuple[str, Any]]:
         """(name, value) of every slot value; the name is unique and heads that value's state."""
@@ -136,9 +87,10 @@ class Method:
 
     def fits(self, population: int, cohort: int) -> None:
         """Refuse a population or a cohort that some slot cannot work with."""
-        for _, part in self.parts():
-            if hasattr(part, "fits"):
-                part.fits(population, cohort)
+        with self._outside("before the first round"):
+            for name, part in self.parts():
+                if hasattr(part, "fits"):
+                    self._call(name, part.fits, population, cohort)
 
     def owned(self, server: State) -> set[int]:
         """The identities of the server's tensors that a slot changes in place."""
@@ -150,132 +102,218 @@ class Method:
         for name, part in self.parts():
             if name in seen:
                 slot = name.split(".")[0]
-                raise UserError(f"{slot} slot: {seen[name]!r} and {part!r} are the same addition twice")
+                raise UserError(f"{slot} slot: {shown(seen[name])} and {shown(part)} are the same addition twice")
             seen[name] = part
 
-    def _check_needs(self) -> None:
-        provided = {gift: part for _, part in self.parts() for gift in getattr(part, "provides", ())}
-        if not any(getattr(part, "replaces_delta", False) for _, part in self.parts("local")):
-            provided["upload:delta"] = self.local[0]
-        gifts = [gift for _, part in self.parts() for gift in getattr(part, "provides", ())]
-        twice = next((gift for gift in gifts if gifts.count(gift) > 1), None)
-        if twice is not None:
-            one, two = [part for _, part in self.parts() if twice in getattr(part, "provides", ())][:2]
-            kind, what = twice.split(":", 1)
-            raise UserError(f"{one!r} and {two!r} both provide the {kind}'s '{what}'; only one can")
-        for name, part in self.parts():
-            for need in getattr(part, "needs", ()):
-                kind, what = need.split(":", 1)
-                if kind != "model" and need not in provided:
-                    owner, slot = (
-                        name.split(".")[0],
-                        {"server": "server", "message": "broadcast"}.get(kind, "local"),
-                    )
-                    there = getattr(self, slot)[0]
-                    raise UserError(
-                        f"{owner} slot: {part!r} needs '{what}' from the {slot} slot, which {there!r} does not provide"
-                    )
+    def _check_strays(self) -> None:
+        """Refuse a hook or an attribute of another slot, unless the value stands there too."""
+        for slot in SLOTS:
+            for part in getattr(self, slot):
+                for name, others in strays(slot, part).items():
+                    if not any(part in getattr(self, other) for other in others):
+                        raise UserError(
+                            f"{slot} slot: {shown(part)} has {name}, which is asked of the {others[0]} slot only; give "
+                            f"it there too, or write it there (if it is its own: _{name})"
+                        )
 
     # What an engine calls. State is a dictionary by part name; parts without state have no entry.
 
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """How messages name each value."""
+        return {name: f"{name.replace('.', ' slot ', 1)} of method '{self.name}'" for name, _ in self.parts()}
+
+    def _call(self, name: str, hook: Callable[..., Any], *given: Any) -> Any:
+        """What a hook returns; an exception says or remembers whose hook it was."""
+        try:
+            return hook(*given)
+        except UserError as mistake:
+            raise mistake.at(self._places[name]) from mistake
+        except Exception as fault:
+            note_hook(fault, self._places[name])
+            raise
+
+    @contextmanager
+    def _outside(self, when: str) -> Iterator[None]:
+        """Failures of hooks that are called outside of rounds, with the place."""
+        try:
+            yield
+        except (UserError, SlotError):
+            raise
+        except Exception as fault:
+            raise SlotError(f"{when}: {in_words(fault)}") from fault
+
     def server_state(self, model: Vector, population: int) -> State:
-        return {
-            name: part.server_state(model, population)
-            for name, part in self.parts("server")
-            if hasattr(part, "server_state")
+        found: State = {}
+        with self._outside("before the first round"):
+            for name, part in self.parts("server"):
+                if hasattr(part, "server_state"):
+                    given = self._call(name, part.server_state, model, population)
+                    found[name] = returned.state(self._places[name], "server_state", given)
+        self._check_offer(found)
+        return found
+
+    def _check_offer(self, server: State) -> None:
+        """Refuse names of state that a broadcast cannot tell apart, and names to be changed in place that are none."""
+        for name, part in self.parts("server"):
+            for own in getattr(part, "owns", ()):
+                if own not in server[name]:
+                    raise UserError(f"{self._places[name]}: it owns '{own}', which its server_state does not have")
+        reads = self.broadcast != (_BASES["broadcast"](),)
+        holders = {
+            what: [name for name in server if what in server[name]] for state in server.values() for what in state
         }
+        for what, names in holders.items():
+            if reads and len(names) > 1 and not self._providers(what):
+                one, two = (self._places[name].split(" of ")[0] for name in names[:2])
+                raise UserError(
+                    f"{one} and {two} of method '{self.name}' both keep '{what}', so a broadcast cannot tell which is "
+                    f"meant; give one another name, or write provides = ('server:{what}',) in the one to be sent"
+                )
+
+    def _providers(self, what: str) -> list[str]:
+        """The server value that says that it provides a state of this name."""
+        return [name for name, part in self.parts("server") if f"server:{what}" in getattr(part, "provides", ())]
 
     def message(self, model: Vector, server: State) -> Message:
         offered = {name: value for state in server.values() for name, value in state.items()}
+        for what in offered:
+            offered[what] = next((server[name][what] for name in self._providers(what)), offered[what])
         message: dict[str, Vector] = {}
-        for _, part in self.parts("broadcast"):
-            message.update(part.message(model, offered))
+        for name, part in self.parts("broadcast"):
+            place = self._places[name]
+            found = returned.vectors(place, "message", self._call(name, part.message, model, offered))
+            returned.once(place, "message", found, message)
+            message |= found
+            if "model" not in message:
+                raise UserError(f"{place}: message returned no 'model'; it must return {{'model': φ}} at least")
         return message
 
     def client_state(self, model: Vector) -> State:
         """What a newcomer holds."""
-        return {
-            name: part.client_state(model)
-            for name, part in self.parts("objective", "local")
-            if hasattr(part, "client_state")
-        }
+        found: State = {}
+        with self._outside("before the first round"):
+            for name, part in self.parts("objective", "local"):
+                if hasattr(part, "client_state"):
+                    given = self._call(name, part.client_state, model)
+                    found[name] = returned.state(self._places[name], "client_state", given)
+        return found
 
     def begin(self, received: Message, kept: State, client: Client) -> State:
-        return {
-            name: part.begin(received, kept.get(name, {}), client)
-            for name, part in self.parts("objective", "local")
-            if hasattr(part, "begin")
-        }
+        found: State = {}
+        for name, part in self.parts("objective", "local"):
+            if hasattr(part, "begin"):
+                given = self._call(name, part.begin, received, kept.get(name, {}), client)
+                found[name] = returned.dictionary(self._places[name], "begin", given)
+        return found
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
-        parts = [(name, part) for name, part in self.parts("objective") if not _sloped(part)]
-        values = [part.value(w, output, memory.get(name, {}), step) for name, part in parts]
-        for (name, _), value in zip(parts, values, strict=True):
-            if not isinstance(value, Tensor):
-                raise UserError(f"{name} returned a {type(value).__name__}; a value is a tensor, or it has no gradient")
+        values = [
+            returned.scalar(self._places[name], self._call(name, part.value, w, output, memory.get(name, {}), step))
+            for name, part in self.parts("objective")
+            if not sloped(part)
+        ]
         total: Tensor = sum(values[1:], start=values[0])
         return total
 
     def sloped(self, w: Vector, memory: State, step: Step) -> Iterator[tuple[Tensor, Vector]]:
         """(value, gradient) of each term of w alone."""
         for name, part in self.parts("objective"):
-            if _sloped(part):
-                own = memory.get(name, {})
-                yield part.value(w, None, own, step), part.slope(w, own, step)
+            if sloped(part):
+                own, place = memory.get(name, {}), self._places[name]
+                value = returned.scalar(place, self._call(name, part.value, w, None, own, step))
+                slope = returned.point(place, "slope", self._call(name, part.slope, w, own, step), w)
+                yield value, slope
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         ((name, rule),) = self.parts("local")
-        direction, after = rule.direction(w, gradient, memory.get(name, {}), step)
-        return direction, {**memory, name: after} if name in memory else memory
+        before, place = memory.get(name), self._places[name]
+        answer = self._call(name, rule.direction, w, gradient, {} if before is None else before, step)
+        direction, after = returned.pair(place, "direction", answer, "(direction, memory)")
+        direction = returned.point(place, "direction", direction, gradient)
+        if after is not before:
+            after = returned.same_names(place, "direction", "a memory", after, before, call("local", "begin"))
+        return direction, memory if before is None else {**memory, name: after}
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
         """The upload (Δ_i and what slots add) and what the client keeps."""
         replaced = any(getattr(part, "replaces_delta", False) for _, part in self.parts("local"))
-        fields: dict[str, Vector] = {} if replaced else {"delta": end.delta}
+        added: dict[str, Vector] = {}
         keeps = dict(kept)
         for name, part in self.parts("objective", "local"):
             if hasattr(part, "finish"):
-                added, keep = part.finish(end, memory.get(name, {}), kept.get(name, {}))
-                fields.update(added)
-                if name in kept:
+                place, before = self._places[name], kept.get(name)
+                answer = self._call(name, part.finish, end, memory.get(name, {}), {} if before is None else before)
+                fields, keep = returned.pair(place, "finish", answer, "(upload, what the client keeps)")
+                returned.once(place, "finish", returned.vectors(place, "finish", fields), added)
+                added.update(fields)
+                source = call("local", "client_state")
+                keep = returned.same_names(place, "finish", "a client state", keep, before, source)
+                if before is not None:
                     keeps[name] = keep
-        return fields, keeps
+        return added if replaced else {"delta": end.delta, **added}, keeps
 
     def derive(self, fields: Fields, end: End) -> dict[str, Vector]:
         """What the server makes of one upload before the mean, beside the fields themselves."""
-        derived = dict(fields)
-        for _, part in self.parts("server"):
+        derived: dict[str, Vector] = {}
+        for name, part in self.parts("server"):
             if hasattr(part, "derive"):
-                derived.update(part.derive(fields, end))
-        return derived
+                place = self._places[name]
+                found = returned.vectors(place, "derive", self._call(name, part.derive, fields, end))
+                returned.once(place, "derive", found, derived)
+                derived |= found
+        return {**fields, **derived}
 
     def update(self, model: Vector, uploads: Uploads, server: State) -> tuple[Vector, State]:
         """Additions may prepare the uploads; then the base moves the model, and each addition in turn."""
         after = dict(server)
         for name, part in self.parts("server"):
             if hasattr(part, "prepare"):
-                uploads, after[name] = part.prepare(uploads, after.get(name, {}))
+                answer = self._call(name, part.prepare, uploads, after.get(name, {}))
+                uploads, state = returned.pair(self._places[name], "prepare", answer, "(uploads, state)")
+                self._keep(name, "prepare", state, after)
         for name, part in self.parts("server"):
-            model, state = part.update(model, uploads, after.get(name, {}))
-            if name in server:
-                after[name] = state
+            place = self._places[name]
+            answer = self._call(name, part.update, model, uploads, after.get(name, {}))
+            moved, state = returned.pair(place, "update", answer, "(model, state)")
+            model = returned.point(place, "update", moved, model)
+            self._keep(name, "update", state, after)
         return model, after
 
-    def client_measures(self, memory: State) -> dict[str, Tensor]:
+    def _keep(self, name: str, hook: str, state: Any, after: State) -> None:
+        source = call("server", "server_state")
+        kept = returned.same_names(self._places[name], hook, "a state", state, after.get(name), source)
+        if name in after:
+            after[name] = kept
+
+    def client_measures(self, memory: State, end: End) -> dict[str, Tensor]:
         """Scalars of one client's round that are recorded as weighted means."""
-        return _measured(self.parts("objective", "local"), memory)
+        found: dict[str, Tensor] = {}
+        for name, part in self.parts("objective", "local"):
+            if hasattr(part, "measures"):
+                own = memory.get(name, {})
+                given = (own, end) if self._measures_end[name] else (own,)
+                self._measured(name, self._call(name, part.measures, *given), found)
+        return found
+
+    @cached_property
+    def _measures_end(self) -> dict[str, bool]:
+        """Whether the measures of a value are of the memory and the round's end, and not of the memory alone."""
+        clients = self.parts("objective", "local")
+        return {name: takes(part.measures, 2) for name, part in clients if hasattr(part, "measures")}
 
     def server_measures(self, server: State) -> dict[str, Tensor]:
-        return _measured(self.parts("server"), server)
+        found: dict[str, Tensor] = {}
+        for name, part in self.parts("server"):
+            if hasattr(part, "measures"):
+                self._measured(name, self._call(name, part.measures, server.get(name, {})), found)
+        return found
 
-
-def _measured(parts: Iterator[tuple[str, Any]], states: State) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for name, part in parts:
-        if hasattr(part, "measures"):
-            found.update(part.measures(states.get(name, {})))
-    return found
+    def _measured(self, name: str, new: Any, found: dict[str, Tensor]) -> None:
+        place = self._places[name]
+        returned.once(place, "measures", returned.dictionary(place, "measures", new), found)
+        found.update(new)
 
 
 def combine(left: Method, right: Method) -> Method:

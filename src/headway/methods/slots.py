@@ -35,6 +35,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from headway.errors import UserError
 from headway.vectors import Vector
 
 State = dict[str, Any]
@@ -83,14 +84,24 @@ class Batch:
         return self.y[:, None] == torch.arange(classes, device=self.y.device)
 
 
+class _Undeclared(tuple[Any, ...]):
+    """What stands where stages would be: empty, and a mistake to look into."""
+
+    def __getitem__(self, place: Any) -> Any:
+        raise UserError('the stages of the model are asked for and not declared; add needs = ("model:stages",)')
+
+    def __iter__(self) -> Any:
+        return self[0]
+
+
 @dataclass(frozen=True)
 class Output:
     """What one pass through the network gives."""
 
     logits: Tensor
-    stages: tuple[Tensor, ...] = ()
+    stages: tuple[Tensor, ...] = _Undeclared()
     """The outputs of the stages before the last, where the method needs `model:stages`; the last is the feature."""
-    branches: tuple[int, ...] = ()
+    branches: tuple[int, ...] = _Undeclared()
     """The stages after which another model's stages can take over: those that learn, but for the last."""
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
+from headway.elsewhere import pointer
 from headway.errors import UserError, nearest
 from headway.methods.spelling import chosen as entry_of
 from headway.methods.spelling import method as spelled
@@ -140,9 +141,10 @@ def _parser(method: str, name: str) -> Any:
             f"'{name}' cannot be in a grid: all candidates share data, rounds, scores and execution "
             f"(in a grid: {', '.join([*arguments, *tunable()])})"
         )
+    hint = pointer(name)
     raise UserError(
         f"'{name}' is neither an argument of {method} ({', '.join(arguments) or 'it has none'}) nor a setting of the "
-        f"scenario{nearest(name, [*arguments, *tunable()])}"
+        f"scenario{f'; {hint}' if hint else nearest(name, [*arguments, *tunable()])}"
     )
 
 

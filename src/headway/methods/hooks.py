@@ -1,0 +1,161 @@
+"""The hooks and the attributes of each slot, as protocols: what a value there must have, may have, and is asked for.
+
+A slot value fits by having the methods; nothing is subclassed. The first hook of each slot is required, all others and
+all attributes are optional. A public name that is almost one of these, or that is one of another slot's, is refused
+when a method is made, for it would do nothing; what a class needs for itself begins with an underscore.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from headway.methods.slots import Client, Code, End, Fields, Message, Output, State, Step, Uploads
+from headway.vectors import Vector
+
+
+class Broadcast(Protocol):
+    """What do clients receive?"""
+
+    def message(self, model: Vector, server: Message) -> Message:
+        """`{"model": φ}` and perhaps further named vectors; an addition returns further ones only.
+
+        `server` has the state of every server value by name.
+        """
+
+
+class Objective(Protocol):
+    """What does a client minimise?"""
+
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+        """One number for the batch. A base stands in place of the task loss, an addition beside it."""
+
+
+class Sloped(Protocol):
+    """Of an addition to the objective that is a function of w alone: its value is asked without an output."""
+
+    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
+        """The gradient at w."""
+
+
+class Local(Protocol):
+    """How does a client step?"""
+
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+        """u of w ← w − ηu, and the memory for the next step, with the names that `begin` gave it."""
+
+
+class OnClients(Protocol):
+    """Of objectives and local rules: what lives for one round of a client, and what it keeps between its rounds."""
+
+    def client_state(self, model: Vector) -> State:
+        """What a client holds before its first round."""
+
+    def begin(self, received: Message, kept: State, client: Client) -> State:
+        """The memory that the first step is given."""
+
+    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+        """What is uploaded beside Δ_i, and what the client keeps, with the names of `client_state`."""
+
+    def measures(self, memory: State, end: End) -> dict[str, Tensor]:
+        """Scalars to record, after the last step; clients' are averaged by weight. `end` may be left out."""
+
+
+class Server(Protocol):
+    """What does the server do with the uploads?"""
+
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+        """The next model and state. An addition is given the model that those before it made."""
+
+
+class OnServer(Protocol):
+    """Of server values: what they keep between rounds, and what they do before the update."""
+
+    def server_state(self, model: Vector, population: int) -> State:
+        """What the server holds before the first round."""
+
+    def derive(self, fields: Fields, end: End) -> dict[str, Vector]:
+        """Further named vectors, made of one client's upload before the mean."""
+
+    def prepare(self, uploads: Uploads, state: State) -> tuple[Uploads, State]:
+        """The uploads as the updates of all server values see them."""
+
+    def measures(self, state: State) -> dict[str, Tensor]:
+        """Scalars to record of the state after the round."""
+
+
+class OfAny(Protocol):
+    """Of a value in any slot."""
+
+    needs: tuple[str, ...]
+    """Such as `server:momentum`, `message:control`, `upload:control`, `model:stages`, `model:full_gradient`."""
+    provides: tuple[str, ...]
+    """Of the first three kinds."""
+    adds: bool
+    """Whether it joins the slot's base instead of being it."""
+    keeps_best: bool
+    """Whether the run's output is the iterate of least global loss."""
+    suggests: Mapping[str, float]
+    """`participation`, where the user gives none."""
+
+    def fits(self, population: int, cohort: int) -> None:
+        """Raise a `UserError` where it cannot work with so many clients."""
+
+
+class OfLocal(Protocol):
+    """Of a local rule."""
+
+    replaces_delta: bool
+    """Whether it uploads something in place of Δ_i."""
+
+
+class OfServer(Protocol):
+    """Of a server value."""
+
+    needs_each: bool
+    """Whether it must see every client's upload (`uploads.each`) and not only the weighted mean."""
+    owns: tuple[str, ...]
+    """Names of state that it changes in place, for memories too large to copy."""
+
+
+PROTOCOLS: dict[str, tuple[type, ...]] = {
+    "broadcast": (Broadcast, OfAny),
+    "objective": (Objective, Sloped, OnClients, OfAny),
+    "local": (Local, OnClients, OfLocal, OfAny),
+    "server": (Server, OnServer, OfServer, OfAny),
+    "wire": (Code,),
+}
+
+HOOKS: dict[str, dict[str, Callable[..., Any]]] = {
+    slot: {
+        name: hook
+        for one in protocols
+        for name, hook in vars(one).items()
+        if inspect.isfunction(hook) and not name.startswith("_")
+    }
+    for slot, protocols in PROTOCOLS.items()
+}
+"""The hooks of each slot by name, the required one first."""
+
+ATTRIBUTES: dict[str, frozenset[str]] = {
+    slot: frozenset(name for one in protocols for name in inspect.get_annotations(one))
+    for slot, protocols in PROTOCOLS.items()
+}
+
+
+def required(slot: str) -> str:
+    """The hook without which a value cannot stand in a slot."""
+    return next(iter(HOOKS[slot]))
+
+
+def call(slot: str, hook: str) -> str:
+    """A hook with its arguments, as in `update(model, uploads, state)`."""
+    return f"{hook}({', '.join(arguments(slot, hook))})"
+
+
+def arguments(slot: str, hook: str) -> list[str]:
+    """The names of what a hook is called with."""
+    return list(inspect.signature(HOOKS[slot][hook]).parameters)[1:]
