@@ -300,8 +300,8 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
     except (RuntimeError, ValueError, TypeError, IndexError) as fault:
         if len(several := _inputs(network.original)) > 1:
             raise UserError(
-                f"the model takes several inputs ({', '.join(several)}), which is not supported yet; join them into one "
-                "tensor and let the model take it apart"
+                f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
+                "and let the model take it apart"
             ) from fault
         cause = str(fault).splitlines()[0]
         advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
