@@ -10,7 +10,7 @@ from torch import nn
 
 import headway as hw
 from conftest import unequal_clients
-from headway.errors import ClientError, Diverged, UserError
+from headway.errors import Diverged, UserError
 from headway.report import tables
 from headway.report.page.commands import _flags, reason_for_none
 from headway.runs.study import load_study, resume_study
@@ -70,7 +70,7 @@ def test_a_number_of_clients_is_said_where_the_partition_has_another() -> None:
 
 def test_a_value_without_a_gradient_is_refused() -> None:
     """It would be FedAvg without a word."""
-    with pytest.raises(ClientError, match="returned a float; a value is a tensor"):
+    with pytest.raises(UserError, match=r"mine.* returned a float; a value is a tensor"):
         hw.simulate(hw.Method(objective=lambda w, output, step: w.dot(w).item(), name="mine"), **QUICK)
 
 

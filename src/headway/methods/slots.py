@@ -1,7 +1,7 @@
 """The vocabulary of slots: what they are handed, and which hooks they may have.
 
-A slot value is any object with the hooks of its place. Client-side hooks are pure and written for one client; the
-engine stacks clients around them. Only the first hook of each list is required.
+A slot value is any object with the hooks of its place; `hooks.py` has them as protocols. Client-side hooks are pure and
+written for one client; the engine stacks clients around them. Only the first hook of each list is required.
 
     broadcast   message(model, server) → {name: Vector}; an addition returns further named vectors
     objective   value(w, output, memory, step) → scalar
@@ -13,17 +13,25 @@ engine stacks clients around them. Only the first hook of each list is required.
                 server_state(model, population), derive(fields, end), prepare(uploads, state) before any update
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
+A function, a `functools.partial` or another object that can be called stands for a value without state: broadcast
+f(model, server), objective f(w, output, step), local f(w, gradient, step), server f(model, uploads).
+
 Three lifetimes of state. *step*: `begin` returns a memory that `direction` passes on within one client's round.
 *client*: `client_state` is what a newcomer holds; `finish` returns `(upload fields, what the client keeps)`.
-*server*: `server_state` is where it begins; `update` returns its successor.
+*server*: `server_state` is where it begins; `update` returns its successor. What is returned without the hook that says
+where it begins, or under other names, is refused: it would be lost.
 
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
-`model:stages`, or `model:classes` for logits), `adds` (this value joins the slot's base instead of being it),
-`needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names of server
-state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads something
-in place of Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (settings where the user
-gives none). Further hooks of any slot: `measures(state or memory) → {name: scalar}`, recorded each round, and
-`fits(population, cohort)`, which refuses what cannot work.
+`model:stages`, `model:full_gradient`, or `model:classes` for logits), `adds` (this value joins the slot's base instead of
+being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names of
+server state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads
+something in place of Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (a participation
+where the user gives none). Further hooks: `measures(memory, end)` of clients, where `end` may be left out, or
+`measures(state)` of the server → {name: scalar}, recorded each round; of any slot `fits(population, cohort)`, which
+refuses what cannot work.
+
+Hooks never write into what they are given. Public names that are almost a hook's are refused when a method is made; a
+class calls what is its own `_name`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,50 @@
+"""Pieces of slots of one's own, and what is said of those that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headway.errors import UserError
+
+
+def refused(ask: Callable[[], Any], *words: str) -> str:
+    """What is said, in one line, where something is refused."""
+    with pytest.raises(UserError) as caught:
+        ask()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def slot(name: str, **members: Any) -> Any:
+    """A value of a class of this name."""
+    return type(name, (), members)()
+
+
+def update(self: Any, model: Any, uploads: Any, state: Any) -> Any:
+    return model + uploads.mean["delta"], state
+
+
+def direction(self: Any, w: Any, gradient: Any, memory: Any, step: Any) -> Any:
+    return gradient, memory
+
+
+def value(self: Any, w: Any, output: Any, memory: Any, step: Any) -> Any:
+    return 1e-3 * w.square()
+
+
+def message(self: Any, model: Any, server: Any) -> Any:
+    return {"model": model}
+
+
+def finish(self: Any, end: Any, memory: Any, kept: Any) -> Any:
+    return {}, kept
+
+
+HOOK: dict[str, Any] = {"broadcast": message, "objective": value, "local": direction, "server": update}
+NAME = {"broadcast": "message", "objective": "value", "local": "direction", "server": "update"}
