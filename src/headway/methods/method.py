@@ -20,7 +20,6 @@ from torch import Tensor
 from headway.errors import SlotError, UserError, in_words, note_hook
 from headway.methods import needs, returned
 from headway.methods.broadcast import model
-from headway.methods.hooks import call
 from headway.methods.local import sgd
 from headway.methods.objective import task
 from headway.methods.parts import check_code, filled, part_name, shown, sloped, strays, takes
@@ -233,7 +232,7 @@ class Method:
         direction, after = returned.pair(place, "direction", answer, "(direction, memory)")
         direction = returned.point(place, "direction", direction, gradient)
         if after is not before:
-            after = returned.same_names(place, "direction", "a memory", after, before, call("local", "begin"))
+            after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
         return direction, memory if before is None else {**memory, name: after}
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
@@ -248,8 +247,7 @@ class Method:
                 fields, keep = returned.pair(place, "finish", answer, "(upload, what the client keeps)")
                 returned.once(place, "finish", returned.vectors(place, "finish", fields), added)
                 added.update(fields)
-                source = call("local", "client_state")
-                keep = returned.same_names(place, "finish", "a client state", keep, before, source)
+                keep = returned.same_names(place, "finish", "a client state", keep, before, ("local", "client_state"))
                 if before is not None:
                     keeps[name] = keep
         return added if replaced else {"delta": end.delta, **added}, keeps
@@ -282,8 +280,9 @@ class Method:
         return model, after
 
     def _keep(self, name: str, hook: str, state: Any, after: State) -> None:
-        source = call("server", "server_state")
-        kept = returned.same_names(self._places[name], hook, "a state", state, after.get(name), source)
+        kept = returned.same_names(
+            self._places[name], hook, "a state", state, after.get(name), ("server", "server_state")
+        )
         if name in after:
             after[name] = kept
 

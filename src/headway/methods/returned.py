@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from headway.errors import UserError
+from headway.methods.hooks import call
 from headway.methods.slots import State
 from headway.vectors import Vector
 
@@ -29,27 +30,28 @@ def _kind(answer: Any) -> str:
     return "nothing" if answer is None else f"a {type(answer).__name__}"
 
 
-def same_names(place: str, hook: str, what: str, state: Any, before: Collection[str] | None, source: str) -> State:
-    """A state or memory with the names it had before; `source` is the hook that says where it begins.
+def same_names(
+    place: str, hook: str, what: str, state: Any, before: Collection[str] | None, source: tuple[str, str]
+) -> State:
+    """A state or memory with the names it had before; `source` is the slot and the hook that says where it begins.
 
-    `before` is None where there is no such hook.
+    `before` is None where the value has no such hook.
     """
     if state is None and not before:
         return {}
     if not isinstance(state, dict):
         raise UserError(f"{place}: {hook} returned {_kind(state)} for {what}; it must be a dictionary")
-    if before is None and state:
-        names = ", ".join(f"'{name}'" for name in state)
-        raise UserError(
-            f"{place}: {hook} returned {what} with {names}, which would be lost: nothing says where it begins; "
-            f"add {source}"
-        )
-    if before is not None and state.keys() != set(before):
+    if before is None:
+        if state:
+            names = ", ".join(f"'{name}'" for name in state)
+            raise UserError(
+                f"{place}: {hook} returned {what} with {names}, which would be lost: nothing says where it begins; "
+                f"add {call(*source)}"
+            )
+    elif state.keys() != set(before):
         odd = sorted(map(str, state.keys() ^ set(before)))[0]
         where = "is new" if odd in state else "is missing"
-        raise UserError(
-            f"{place}: {hook} returned {what} in which '{odd}' {where}; its names are those of {source.split('(')[0]}"
-        )
+        raise UserError(f"{place}: {hook} returned {what} in which '{odd}' {where}; its names are those of {source[1]}")
     return state
 
 
@@ -96,7 +98,9 @@ def point(place: str, hook: str, given: Any, like: Vector) -> Vector:
     """A vector over the model's parameters: a leaf of another shape would be stretched without a word."""
     if not isinstance(given, Vector):
         raise UserError(f"{place}: {hook} returned {_kind(given)} where a Vector belongs")
-    for name, leaf in () if given is like else like.leaves.items():
+    if given is like:
+        return given
+    for name, leaf in like.leaves.items():
         own = given.leaves.get(name)
         if own is None or own.shape != leaf.shape:
             found = "is missing" if own is None else f"has shape {tuple(own.shape)}, not {tuple(leaf.shape)}"
