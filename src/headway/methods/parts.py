@@ -16,7 +16,7 @@ from headway.vectors import Vector
 
 CLOSE = 0.81
 """How alike a name and a hook's are, from 0 to 1, for the name to be taken for a misspelling."""
-MODEL_NEEDS = ("stages", "full_gradient")
+MODEL_NEEDS = ("stages", "full_gradient", "classes")
 KINDS = ("server", "message", "upload")
 """What can be needed and provided; a need can also be of the `model`."""
 _FUNCTIONS = {
