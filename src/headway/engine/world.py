@@ -194,7 +194,7 @@ class World:
     def _some_client(self) -> Client:
         about = self.about(0)
         size, share, counts = (torch.from_numpy(array) for array in (about.size, about.share, about.class_counts))
-        return Client(size, share, torch.tensor(True), counts, self.population)
+        return Client(size, share, torch.tensor(True), counts, self.population, self.federation.mean_size)
 
     @property
     def state_limit(self) -> int | None:

@@ -23,8 +23,8 @@ where it begins, or under other names, is refused: it would be lost.
 
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
 `model:stages`, `model:full_gradient`, or `model:classes` for logits), `adds` (this value joins the slot's base instead
-of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names of
-server state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads
+of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names
+of server state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads
 something in place of Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (a participation
 where the user gives none). Further hooks: `measures(memory, end)` of clients, where `end` may be left out, or
 `measures(state)` of the server → {name: scalar}, recorded each round; of any slot `fits(population, cohort)`, which
