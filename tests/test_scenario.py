@@ -228,7 +228,7 @@ class TestChanged:
         assert dataclasses.replace(after, rounds=given.rounds) == given
 
     @pytest.mark.parametrize(
-        ("name", "nearest"), [("round", "rounds"), ("client", "clients"), ("batchsize", "batch_size"), ("lr", None)]
+        ("name", "nearest"), [("round", "rounds"), ("client", "clients"), ("batchsize", "batch_size"), ("colour", None)]
     )
     def test_an_unknown_setting_is_refused_with_the_nearest_name(self, name: str, nearest: str | None) -> None:
         with pytest.raises(UserError) as refusal:

@@ -37,7 +37,9 @@ MISSPELT = [
 ]
 
 
-@pytest.mark.parametrize(("place", "members", "meant"), MISSPELT, ids=lambda one: " ".join(one))
+@pytest.mark.parametrize(
+    ("place", "members", "meant"), MISSPELT, ids=lambda one: one if isinstance(one, str) else " ".join(one)
+)
 def test_a_misspelt_hook_or_attribute_is_refused(place: str, members: dict[str, Any], meant: str) -> None:
     own = slot("Mine", **{NAME[place]: HOOK[place]}, **members)
     wrong = list(members)[-1]
