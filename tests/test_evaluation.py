@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 import headway as hw
 from conftest import EXECUTORS, NETWORKS, SMALL, played, unequal_clients, world
+from headway.data.federation import Federation
 from headway.engine import evaluation
 from headway.engine.evaluation import evaluate
 from headway.engine.round import start
@@ -137,18 +140,17 @@ class Overflowing(nn.Module):
         return logits if self.training else logits * self.factor * self.factor
 
 
-def _given(holes: int = 0, classes: int = 3) -> dict[str, Any]:
+def _given(classes: int = 3) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(60, 4, generator=draw), torch.arange(60) % classes
-    test = x[:12].clone()
-    test[12 - holes :, 1] = torch.nan
-    return {"clients": [(x[:20], y[:20]), (x[20:], y[20:])], "test": (test, y[:12])}
+    return {"clients": [(x[:20], y[:20]), (x[20:], y[20:])], "test": (x[:12].clone(), y[:12])}
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_samples_that_are_not_finite_are_refused_and_not_scored(executor: str) -> None:
-    """A NaN is no answer of class 0: the round, the set and the first such sample are named."""
-    chosen = build(SMALL.changed(rounds=1), hw.method("fedavg"), model=nn.Linear(4, 3), **_given(holes=5))
+    """A NaN that came after the data was bound is not an answer of class 0: round, set and first sample are named."""
+    chosen = build(SMALL.changed(rounds=1), hw.method("fedavg"), model=nn.Linear(4, 3), **_given())
+    chosen.federation.test.x[7:, 1] = torch.nan
     with pytest.raises(UserError, match=r"^round 1: in the test set the inputs of 5 of 12 samples") as refusal:
         played(chosen, executor)
     assert "(the first is number 7)" in str(refusal.value)
@@ -172,25 +174,44 @@ def test_a_round_that_cannot_be_scored_leaves_a_run_folder_that_says_so(tmp_path
 def test_what_else_is_not_finite_is_named() -> None:
     """Targets, the clients' own data, a loss of finite answers; where samples share statistics, only the guilty."""
 
-    def told(model: nn.Module, given: dict[str, Any], **settings: Any) -> str:
-        with pytest.raises(UserError) as refusal:
-            evaluate(*_started(model, given, **settings), None, 4)
-        return str(refusal.value)
-
     given = _given()
     x, y = given["test"]
-    numbers = {"clients": [(x, y.float()), (x, y.float())], "test": (x, torch.where(y == 2, torch.inf, y.float()))}
-    assert told(nn.Linear(4, 1), numbers).startswith("round 4: in the test set the targets of 4 of 12 samples")
-    far = {**numbers, "test": (x, torch.full((12,), 1e200, dtype=torch.float64))}
-    assert told(nn.Linear(4, 1), far).startswith("round 4: in the test set the loss is not finite for 12 of 12")
-    hole = (x.clone().index_fill_(0, torch.tensor([3]), torch.nan), y)
-    theirs = {"clients": [hole, (x, y)], "test": (x, y)}
-    assert told(nn.Linear(4, 3), theirs, global_loss=True).startswith(
+
+    def told(model: nn.Module, given: dict[str, Any], damage: Callable[[Federation], None], **settings: Any) -> str:
+        """What is said of data that was sound when it was bound."""
+        started = _started(model, copy.deepcopy(given), **settings)
+        damage(started[0].federation)
+        with pytest.raises(UserError) as refusal:
+            evaluate(*started, None, 4)
+        return str(refusal.value)
+
+    def some_targets(federation: Federation) -> None:
+        federation.test.y[y == 2] = torch.inf
+
+    def far_targets(federation: Federation) -> None:
+        federation.test.y.fill_(1e200)
+
+    def a_client_s_input(federation: Federation) -> None:
+        federation.train.x[3] = torch.nan
+
+    def a_test_input(federation: Federation) -> None:
+        federation.test.x[3] = torch.nan
+
+    numbers = {"clients": [(x, y.double()), (x, y.double())], "test": (x, y.double())}
+    assert told(nn.Linear(4, 1), numbers, some_targets).startswith(
+        "round 4: in the test set the targets of 4 of 12 samples"
+    )
+    assert told(nn.Linear(4, 1), numbers, far_targets).startswith(
+        "round 4: in the test set the loss is not finite for 12 of 12"
+    )
+    theirs = {"clients": [(x, y), (x, y)], "test": (x, y)}
+    assert told(nn.Linear(4, 3), theirs, a_client_s_input, global_loss=True).startswith(
         "round 4: in the clients' data the inputs of 1 of 24 samples (the first is number 3)"
     )
     joint = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    shared = told(joint, {"clients": [(x, y)] * 2, "test": hole}, buffers="keep-local")
-    assert shared.startswith("round 4: in the test set the inputs of 1 of 12 samples (the first is number 3)")
+    assert told(joint, theirs, a_test_input, buffers="keep-local").startswith(
+        "round 4: in the test set the inputs of 1 of 12 samples (the first is number 3)"
+    )
 
 
 def _started(model: nn.Module, given: dict[str, Any], **settings: Any) -> Any:

@@ -281,6 +281,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "client 1, row 2: the target holds -inf; every",
     ),
+    "infinity in single precision, the run in double": (
+        {"precision": "fp64", "test": (PAIR[0] * torch.inf, PAIR[1])},
+        "the test set, row 0: the input holds inf; every",
+    ),
     "nan in the test set": ({"test": (PAIR[0] * torch.nan, PAIR[1])}, "the test set, row 0: the input holds nan"),
     "numbers beyond single precision": (
         {"clients": [(PAIR[0].double() - 1e39, PAIR[1])]},

@@ -46,14 +46,18 @@ def _within(part: Tensor, largest: float) -> bool:
     return -largest <= low and high <= largest
 
 
+def _beyond(part: Tensor, largest: float) -> Tensor:
+    """Which numbers are NaN, infinite or beyond `largest`; compared in float64, where `largest` itself is finite."""
+    return ~(part.double().abs() <= largest)
+
+
 def _rows_beyond(part: Tensor, largest: float) -> Tensor:
-    flat = part.reshape(len(part), -1)
-    return (~(flat.abs() <= largest)).any(1).nonzero()[:, 0]
+    return _beyond(part.reshape(len(part), -1), largest).any(1).nonzero()[:, 0]
 
 
 def _sentence(where: str, name: str, row: Tensor, largest: float, dtype: torch.dtype) -> str:
     numbers = row.reshape(-1)
-    number = float(numbers[~(numbers.abs() <= largest)][0])
+    number = float(numbers[_beyond(numbers, largest)][0])
     if math.isfinite(number):
         kind = str(dtype).removeprefix("torch.")
         return f"{where}: the {name} holds {number:g}, which is infinite in {kind}; scale it, or use --precision fp64"
