@@ -1,0 +1,60 @@
+"""Marks of numbers whose runs are not what an item asks for: another split, another form of the method, cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from headway.papers.plan import Cell, Plan
+from headway.papers.reproduce import Outcomes
+
+SIGNS = {"split": "†", "ended_early": "‡", "form": "§"}
+_WORDS = {"split": "other split", "ended_early": "ended early", "form": "other form"}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How the runs of a cell differ from what the item asks for, in words; empty where they do not."""
+
+    split: str = ""
+    """`dirichlet:0.3, split_seed 0; the item has authors:0.3`."""
+    ended_early: str = ""
+    """`500 of 1000 rounds`."""
+    form: str = ""
+    """`fedavgm:momentum=0.4; the item has fedavgm:momentum=0.4,rate_ratio=true`."""
+
+    @property
+    def signs(self) -> str:
+        return "".join(sign for name, sign in SIGNS.items() if getattr(self, name))
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What numbers that are set against each other must have in common."""
+        return tuple(filter(None, (self.split, self.form)))
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{sign} {_WORDS[name]}: {told}" for name, sign in SIGNS.items() if (told := getattr(self, name))]
+
+
+def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
+    """Of the runs that are there and did not fail."""
+    good = [(one, outcomes[one]) for one in cell.runs if one in outcomes and outcomes[one].failure is None]
+    if not good:
+        return Marks()
+    (one, first), wanted = good[0], cell.runs[0]
+    split = f"{first.split}; the item has {wanted.scenario.partition}" if first.split else ""
+    form = f"{first.form}; the item has {wanted.method}" if first.form else ""
+    done = min(outcome.records[-1]["round"] if outcome.records else 0 for _, outcome in good)
+    whole = done >= one.scenario.rounds or one.scenario.stop_at_target
+    return Marks(split, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
+
+
+def footnotes(plan: Plan, outcomes: Outcomes, names: Collection[str] = tuple(SIGNS)) -> list[str]:
+    """What the marks of a table mean: a line for each, once."""
+    every = [marks_of(cell, outcomes) for cell in plan.cells]
+    found = []
+    for name, sign in SIGNS.items():
+        told = dict.fromkeys(getattr(marks, name) for marks in every if name in names)
+        found += [f"{sign} {_WORDS[name]}: {' | '.join(filter(None, told))}"] if any(told) else []
+    return found
