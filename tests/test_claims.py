@@ -197,19 +197,19 @@ def test_runs_on_another_split_are_marked_and_never_mixed_with_the_item_s(tmp_pa
     other = {"partition": theirs}
     folder = other_runs(tmp_path / "a", item, {0: other, 1: other}, 0.5)
     found = found_in(item, folder)
-    assert all(outcome.split.startswith(theirs) for outcome in found.values())
+    assert all(outcome.draw.startswith(theirs) for outcome in found.values())
     (line,) = [one for one in table.plain(item, found) if one["measure"] == "accuracy@1000"]
     assert (line["seeds"], line["measured"]) == (2, 50)
-    assert line["split"].startswith(theirs)
+    assert line["draw"].startswith(theirs)
     for text in (table.markdown(item, found), table.latex(item, found)):
         assert re.search(r"fedavg (†|\$\\dagger\$)", text)
-        assert f"other split: {theirs}" in text
+        assert f"other split or cohorts: {theirs}" in text
         assert f"the item has {mine}" in text
     words = " ".join(drawn(item, found, "curves").get_supxlabel().split())
-    assert f"† other split: {theirs}" in words
+    assert f"† other split or cohorts: {theirs}" in words
     other_runs(tmp_path / "b", item, {1: {"partition": mine}}, 0.7)
     both = found_in(item, folder, tmp_path / "b")  # one seed on the item's split counts more than two that are not
-    assert [(one.scenario.seed, outcome.split) for one, outcome in both.items()] == [(1, "")]
+    assert [(one.scenario.seed, outcome.draw) for one, outcome in both.items()] == [(1, "")]
     assert "†" not in table.markdown(item, both)
 
 

@@ -41,21 +41,23 @@ def keep(
 
 
 def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
-    """The folder of a run in a claim; one on another split, or of another form, than the item's lies in its own.
+    """The folder of a run in a claim; one of another draw, or another form, than the item's lies in its own.
 
     What lies in the claim already stays where it is.
     """
     own = _folder(outcome).resolve()
-    if not (outcome.split or outcome.form):
+    if not (outcome.draw or outcome.form):
         return usual
     if own.is_relative_to(into.resolve()):
         return into / own.relative_to(into.resolve())
     scenario = scenario_of(own)
     theirs, mine = (_spelled(one.partition) for one in (scenario, one.scenario))
     column, row, seed = usual.relative_to(into).parts
-    seeded = "" if scenario.split_seed == one.scenario.split_seed else f"-split{scenario.split_seed}"
+    column = column.replace(f"-{mine}-", f"-{theirs}-", 1)
+    column += "" if scenario.split_seed == one.scenario.split_seed else f"-split{scenario.split_seed}"
+    column += "" if scenario.sampling == one.scenario.sampling else f"-{scenario.sampling}"
     form = f"-{slug(outcome.form)}" if outcome.form else ""
-    return into / (column.replace(f"-{mine}-", f"-{theirs}{seeded}-", 1)) / f"{row}{form}" / seed
+    return into / column / f"{row}{form}" / seed
 
 
 def _spelled(partition: str) -> str:

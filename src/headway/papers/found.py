@@ -1,7 +1,7 @@
 """The runs of an item among those in folders, wherever they lie.
 
-Where there is none of a cell's, those are taken that differ from it in how the split was drawn or in the form of the
-method, and are marked: such runs are not the item's, but they are what there is.
+Where there is none of a cell's, those are taken that differ from it in how split and cohorts were drawn or in the form
+of the method, and are marked: such runs are not the item's, but they are what there is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from headway.scenario import scenario as scenario_of
 There = list[tuple[Scenario, Path]]
 _SAME_MIX = {"dirichlet", "authors"}
 """Kinds of splits with one parameter of the same meaning, of which an item has one."""
+_SAME_SHARE = {"fixed", "authors"}
+"""Ways of drawing as many clients in every round, each client as likely as another."""
 _FORMS = {("fedavgm", "rate_ratio"), ("fedadam", "from_momentum"), ("fedacg", "half"), ("feddyn", "mu")}
 """Arguments in which the papers' programs differ from their texts, and one program from another."""
 
@@ -31,7 +33,7 @@ _FORMS = {("fedavgm", "rate_ratio"), ("fedadam", "from_momentum"), ("fedacg", "h
 class Kind:
     """What runs are of; both are empty where it is what the item asks for."""
 
-    split: str = ""
+    draw: str = ""
     form: str = ""
 
 
@@ -42,25 +44,26 @@ def notes(item: str, *folders: Path) -> list[dict[str, Any]]:
     return [note for note in found if note.get("item", item) == item]
 
 
-def split_of(scenario: Scenario) -> str:
-    """`dirichlet:0.3, split_seed 0`; a split of the authors' depends on no seed."""
+def draw_of(scenario: Scenario) -> str:
+    """`dirichlet:0.3, split_seed 0, sampling fixed`; a split of the authors' depends on no seed."""
     fixed = scenario.partition.partition(":")[0] == "authors"
-    return scenario.partition if fixed else f"{scenario.partition}, split_seed {scenario.split_seed}"
+    seeded = "" if fixed else f", split_seed {scenario.split_seed}"
+    return f"{scenario.partition}{seeded}, sampling {scenario.sampling}"
 
 
 def other_kind(wanted: Scenario, found: Scenario) -> Kind | None:
-    """What a run is of that is the one wanted but for its split, with the same parameter, or its method's form."""
-    (kind, *mine), (other, *theirs) = (one.partition.split(":") for one in (wanted, found))
-    split = wanted.partition != found.partition
-    form = wanted.method != found.method
-    if split and ({kind, other} != _SAME_MIX or mine != theirs):
+    """What a run is of that is the one wanted, but for another draw or form; None for any other run."""
+    besides = {"rounds"}
+    if wanted.partition != found.partition:
+        (kind, *mine), (other, *theirs) = (one.partition.split(":") for one in (wanted, found))
+        if {kind, other} == _SAME_MIX and mine == theirs:
+            besides |= {"partition", "split_seed"}
+    if {wanted.sampling, found.sampling} == _SAME_SHARE:
+        besides.add("sampling")
+    form = wanted.method != found.method and _forms(str(wanted.method), str(found.method))
+    if difference(wanted, found, besides | ({"method"} if form else set())) is not None:
         return None
-    if form and not _forms(str(wanted.method), str(found.method)):
-        return None
-    besides = ("rounds", *(("partition", "split_seed") if split else ()), *(("method",) if form else ()))
-    if difference(wanted, found, besides) is not None:
-        return None
-    return Kind(split_of(found) if split else "", str(found.method) if form else "")
+    return Kind(draw_of(found) if len(besides) > 1 else "", str(found.method) if form else "")
 
 
 def _forms(wanted: str, found: str) -> bool:
@@ -95,7 +98,7 @@ def _longest(folders: list[Path], kind: Kind) -> Outcome:
         if at is not None:
             both = f"{folder} and {longest.folder}"
             raise UserError(f"{both} are the same run with other numbers from round {at} on; name one of them")
-    return replace(longest, split=kind.split, form=kind.form)
+    return replace(longest, draw=kind.draw, form=kind.form)
 
 
 def _of_cell(cell: Cell, there: There, others: There) -> Outcomes:

@@ -1,23 +1,24 @@
-"""Marks of numbers whose runs are not what an item asks for: another split, another form of the method, cut short."""
+"""Marks of numbers whose runs are not what an item asks for: another draw, another form of the method, cut short."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from headway.papers.found import draw_of
 from headway.papers.plan import Cell, Plan
 from headway.papers.reproduce import Outcomes
 
-SIGNS = {"split": "†", "ended_early": "‡", "form": "§"}
-_WORDS = {"split": "other split", "ended_early": "ended early", "form": "other form"}
+SIGNS = {"draw": "†", "ended_early": "‡", "form": "§"}
+_WORDS = {"draw": "other split or cohorts", "ended_early": "ended early", "form": "other form"}
 
 
 @dataclass(frozen=True)
 class Marks:
     """How the runs of a cell differ from what the item asks for, in words; empty where they do not."""
 
-    split: str = ""
-    """`dirichlet:0.3, split_seed 0; the item has authors:0.3`."""
+    draw: str = ""
+    """`dirichlet:0.3, split_seed 0, sampling fixed; the item has authors:0.3, sampling authors`."""
     ended_early: str = ""
     """`500 of 1000 rounds`."""
     form: str = ""
@@ -30,7 +31,7 @@ class Marks:
     @property
     def kind(self) -> tuple[str, ...]:
         """What numbers that are set against each other must have in common."""
-        return tuple(filter(None, (self.split, self.form)))
+        return tuple(filter(None, (self.draw, self.form)))
 
     @property
     def lines(self) -> list[str]:
@@ -43,11 +44,11 @@ def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
     if not good:
         return Marks()
     (one, first), wanted = good[0], cell.runs[0]
-    split = f"{first.split}; the item has {wanted.scenario.partition}" if first.split else ""
+    draw = f"{first.draw}; the item has {draw_of(wanted.scenario)}" if first.draw else ""
     form = f"{first.form}; the item has {wanted.method}" if first.form else ""
     done = min(outcome.records[-1]["round"] if outcome.records else 0 for _, outcome in good)
     whole = done >= one.scenario.rounds or one.scenario.stop_at_target
-    return Marks(split, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
+    return Marks(draw, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
 
 
 def footnotes(plan: Plan, outcomes: Outcomes, names: Collection[str] = tuple(SIGNS)) -> list[str]:

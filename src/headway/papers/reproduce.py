@@ -33,8 +33,8 @@ class Outcome:
     mistaken: bool = False
     """Whether it failed by what was asked of it."""
     precision: str = ""
-    split: str = ""
-    """The split it was made on, where it is not the item's."""
+    draw: str = ""
+    """The split and the cohorts it was made with, where they are not the item's."""
     form: str = ""
     """The method, where it is another form than the item's."""
 

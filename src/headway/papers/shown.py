@@ -109,7 +109,7 @@ class Shown:
         found = (("failed", failed), ("missing", missing), ("not finished", short))
         return [
             *(f"{word}: {self._named(cells)}" for word, cells in found if cells),
-            *footnotes(self.plan, self.outcomes, ("split", "form")),
+            *footnotes(self.plan, self.outcomes, ("draw", "form")),
         ]
 
     def _named(self, cells: Sequence[Cell]) -> str:

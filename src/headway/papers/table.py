@@ -384,7 +384,7 @@ def plain(plan: Plan, outcomes: Outcomes) -> list[dict[str, Any]]:
             "state": entry.state,
             "rounds": entry.rounds,
             **{f"{which}_accuracy": entry.end(which) for which in ("best", "last", "smoothed")},
-            "split": entry.marks.split,
+            "draw": entry.marks.draw,
             "form": entry.marks.form,
             "ended_early": entry.marks.ended_early,
         }
