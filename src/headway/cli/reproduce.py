@@ -28,6 +28,9 @@ def reproduce(
     context: typer.Context,
     item: Annotated[str | None, typer.Argument(help="PAPER/ITEM, such as fedacg/table-1a", show_default=False)] = None,
     every: Annotated[bool, typer.Option("--list", help="list every table and figure")] = False,
+    board: Annotated[
+        bool, typer.Option("--board", help="one page of all items, from the runs in results or --from FOLDER")
+    ] = False,
     rows: Annotated[
         str | None, typer.Option(help="methods or settings of rows, with commas", show_default=False)
     ] = None,
@@ -99,6 +102,11 @@ def reproduce(
         raise UserError("--claim writes its tables and pictures beside the runs; leave out --out")
     if replace and claim is None:
         raise UserError("--replace is for runs of a claim; add --claim")
+    if board:
+        if item is not None or len(source or []) > 1:
+            raise UserError("--board is of all items, from one folder; leave out the item, and give --from once")
+        _board(source[0] if source else Path("results"), out or Path("runs", "board"), json)
+        return
     if every:
         _list(json)
         return
@@ -166,6 +174,25 @@ def _runnable(preset: Preset) -> None:
         )
     if not preset.columns:
         raise UserError(f"{preset.item} is {preset.title}: there is nothing to run")
+
+
+def _board(source: Path, out: Path, as_json: bool) -> None:
+    """The page and its picture; or the same as data, and nothing is written."""
+    from headway.papers.board.cells import board, plain
+    from headway.papers.board.page import page
+    from headway.papers.board.picture import pictures
+    from headway.report.page.parts import written
+    from headway.runs.files import made
+
+    told = plain(board(source), out)
+    if as_json:
+        print_json(told)
+        return
+    path = written(page(told), made(out) / "board.html")
+    begun = len({item["item"] for item in told["items"] if item["runs"]})
+    typer.echo(f"{begun} items with runs, {len(told['cells'])} numbers\npage:    {path}")
+    for picture in pictures(told["cells"], out):
+        typer.echo(f"picture: {picture}")
 
 
 def _list(as_json: bool) -> None:

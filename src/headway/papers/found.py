@@ -121,26 +121,36 @@ def _of_cell(cell: Cell, there: There, others: There) -> Outcomes:
     return {one: _longest(folders, most) for one, folders in kinds[most].items()}
 
 
-def found_in(plan: Plan, *folders: Path) -> Outcomes:
-    """The plan's runs among those in folders; they may have other rounds than asked for.
-
-    A cell has runs of one kind only; its outcomes name it where it is not the item's.
-    """
+def there_in(*folders: Path) -> There:
+    """Every run in folders, wherever it lies in them."""
     there: There = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}")
         there += [(scenario_of(file), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
+    return there
+
+
+def of_plan(plan: Plan, there: There) -> Outcomes:
+    """The plan's runs among those there are; they may have other rounds than asked for.
+
+    A cell has runs of one kind only; its outcomes name it where it is not the item's.
+    """
     wanted = [one.scenario for one in plan.runs]
     others = [pair for pair in there if all(difference(one, pair[0], ("rounds",)) for one in wanted)]
     outcomes: Outcomes = {}
     for cell in plan.cells:
         outcomes |= _of_cell(cell, there, others)
+    return outcomes
+
+
+def found_in(plan: Plan, *folders: Path) -> Outcomes:
+    """The plan's runs in folders; an error where there is none."""
+    there = there_in(*folders)
+    outcomes = of_plan(plan, there)
     if not outcomes:
-        names = " and ".join(map(str, folders))
-        raise UserError(
-            f"{names} {'has' if len(folders) == 1 else 'have'} no run of {plan.preset.item}{_near(plan, there)}"
-        )
+        names = f"{' and '.join(map(str, folders))} {'has' if len(folders) == 1 else 'have'}"
+        raise UserError(f"{names} no run of {plan.preset.item}{_near(plan, there)}")
     return outcomes
 
 
