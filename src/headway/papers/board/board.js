@@ -80,9 +80,9 @@
       ? [value(cell) - spread(cell), value(cell) + spread(cell)] : [bend(cell.measured)]));
     let [left, right] = span(printed, 0.05), [low, high] = span(measured, 0.08);
     if (state.view === "beside") { left = low = Math.min(left, low); right = high = Math.max(right, high); }
-    if (!logarithmic()) right = Math.min(right, 100);
-    if (!logarithmic() && state.view === "beside") high = Math.min(high, 100);
     else { const most = Math.max(family().bands[1] * 1.2, Math.abs(low), Math.abs(high)); low = -most; high = most; }
+    if (!logarithmic()) right = Math.min(right, 100);
+    if (!logarithmic() && state.view === "beside") high = right;
     const across = Math.max(width - EDGE.left - EDGE.right, 10), down = Math.max(height - EDGE.top - EDGE.bottom, 10);
     const up = state.view === "gap" ? (one) => one : bend;
     return {
