@@ -190,7 +190,7 @@ def _board(source: Path, out: Path, as_json: bool) -> None:
         return
     path = written(page(told), made(out) / "board.html")
     begun = len({item["item"] for item in told["items"] if item["runs"]})
-    typer.echo(f"{begun} items with runs, {len(told['cells'])} numbers\npage:    {path}")
+    typer.echo(f"{begun} item{'s' if begun != 1 else ''} with runs, {len(told['cells'])} numbers\npage:    {path}")
     for picture in pictures(told["cells"], out):
         typer.echo(f"picture: {picture}")
 

@@ -94,7 +94,7 @@ def _longest(folders: list[Path], kind: Kind) -> Outcome:
     there = [read(folder) for folder in folders]
     longest = max(there, key=lambda outcome: len(outcome.records))
     for folder, outcome in zip(folders, there, strict=True):
-        at = parting(outcome.records, longest.records)
+        at = None if outcome is longest else parting(outcome.records, longest.records)
         if at is not None:
             both = f"{folder} and {longest.folder}"
             raise UserError(f"{both} are the same run with other numbers from round {at} on; name one of them")

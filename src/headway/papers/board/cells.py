@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Item:
         groups = {cell.runs for cell in self.plan.cells}
         return sum(any(one in self.outcomes for one in runs) for runs in groups), len(groups)
 
-    @property
+    @cached_property
     def entries(self) -> list[Entry]:
         """The numbers that were measured, with those that are printed; none of runs that are another item's."""
         if self.plan is None or not self.outcomes:
