@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from headway.cli import main as cli
@@ -82,6 +83,8 @@ def test_a_claim_gathers_runs_of_several_folders_at_once_or_one_after_another(tm
     assert "csgd" in told
     names = ("rounds.json.xz", "scenario.toml", "summary.json")
     kept = [f"mnist-iid-4x4/{row}/seed-0/{name}" for row in ("csgd", "fednag") for name in names]
+    with Image.open(claim / "figure.png") as picture:
+        assert picture.mode == "P", "a picture that is kept has few colours"
     assert files(claim) == sorted([*kept, "figure.png", "reproduce.json", "table.csv", "table.md", "table.tex"])
     assert scenario_of(claim / "mnist-iid-4x4" / "csgd" / "seed-0").data_dir is None
     about = note(claim)

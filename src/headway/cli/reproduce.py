@@ -91,6 +91,7 @@ def reproduce(
     from headway.papers.found import found_in, notes
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
+    from headway.report.figures import shrunk
 
     if format not in FORMATS:
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
@@ -141,6 +142,8 @@ def reproduce(
             out, plan = claim, whole
         plan = plan.only(outcomes)
         drawn = [] if out is None else _write(plan, outcomes, out)
+        if claim is not None:
+            drawn = [shrunk(path) for path in drawn]
         _print(plan, outcomes, format, json)
         if out is not None and format == "terminal" and not json:
             _tell(f"tables: {out}", drawn)

@@ -129,20 +129,13 @@ def family(measure: str) -> str:
     return "rounds" if named(measure)[0].counts else ""
 
 
-def judged(entry: Entry, scaled: bool) -> tuple[str, float | None]:
-    """The verdict on a gap, and the largest gap that seeds explain; '' where there is no gap to judge."""
-    if scaled or entry.gap is None:
-        return "", None
-    return ("one seed", None) if len(entry.seeds) == 1 else ("", None)
-
-
 def cell(item: Item, entry: Entry, number: int) -> dict[str, Any]:
     """One number as plain data."""
     preset, scale = item.preset, item.plan.scale if item.plan else "full"
     column = next(one for one in preset.columns if one.name == entry.column)
     row = next(one for one in preset.rows if one.name == entry.row)
     printed, scaled = entry.published, scale != "full"
-    word, tolerance = judged(entry, scaled)
+    judged = None if scaled else entry.verdict
     return {
         "number": number,
         "paper": preset.paper,
@@ -163,8 +156,8 @@ def cell(item: Item, entry: Entry, number: int) -> dict[str, Any]:
         "published_std": printed.std if printed else None,
         "published_is_bound": printed.bound if printed else None,
         "gap": None if scaled else entry.gap,
-        "verdict": word,
-        "tolerance": tolerance,
+        "verdict": judged.word if judged else "",
+        "tolerance": judged.tolerance if judged else None,
         "marks": entry.marks.signs,
         "draw": entry.marks.draw,
         "form": entry.marks.form,

@@ -16,9 +16,9 @@ _HERE = Path(__file__).parent
 _Told = dict[str, Any]
 
 _LEGEND = (
-    "A click on a heading sorts. Gap: measured − printed. Within, outside: whether what differs from seed to seed "
-    "explains the gap; one seed cannot tell. R+: not reached in R rounds. † another draw of split or cohorts, ‡ ended "
-    "before the item’s last round, § another form of the method: the item’s table says which."
+    "A click on a heading sorts. Gap: measured − printed. Within ±T: what differs from seed to seed explains the gap "
+    "(95 %), outside: it does not; one seed cannot tell. R+: not reached in R rounds. † another draw of split or "
+    "cohorts, ‡ ended before the item’s last round, § another form of the method: the item’s table says which."
 )
 
 
@@ -135,6 +135,7 @@ def _verdict(cell: _Told) -> str:
     if not word:
         return "–"
     beside = "" if reach is None else f" ±{reach:.{_digits(cell)}f}"
+    beside += " (two seeds)" if cell["seeds"] == 2 else ""
     return f'<span class="verdict {word.replace(" ", "-")}">{escape(word)}{beside}</span>'
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.errors import UserError
-from headway.report.figures import COLOURS, blank, save, tidy
+from headway.report.figures import COLOURS, blank, save, shrunk, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,4 +111,4 @@ def pictures(cells: _Cells, folder: Path) -> list[Path]:
             figure.savefig(path, metadata={"Date": None})
         except OSError as fault:
             raise UserError(f"the picture '{path}' cannot be written: {fault.strerror or fault}") from None
-    return [save(figure, folder / "board.png"), path]
+    return [shrunk(save(figure, folder / "board.png")), path]
