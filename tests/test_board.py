@@ -308,7 +308,7 @@ def test_headings_sort_words_and_numbers(shown: Any) -> None:
     heads[1].click()
     assert column(2) == sorted(column(2), key=lambda text: (text.split("@")[0], int(re.findall(r"\d+", text)[0])))
     heads[4].click()
-    gaps = [float(text) for text in column(5) if text != "–"]
+    gaps = [float(text.replace("−", "-")) for text in column(5) if text != "–"]
     assert gaps == sorted(gaps, reverse=True)
 
 

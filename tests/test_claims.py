@@ -210,6 +210,7 @@ def test_runs_on_another_split_are_marked_and_never_mixed_with_the_item_s(tmp_pa
         assert f"the item has {mine}" in text
     words = " ".join(drawn(item, found, "curves").get_supxlabel().split())
     assert f"† other split or cohorts: {theirs}" in words
+    assert "every curve" in words
     other_runs(tmp_path / "b", item, {1: {"partition": mine}}, 0.7)
     both = found_in(item, folder, tmp_path / "b")  # one seed on the item's split counts more than two that are not
     assert [(one.scenario.seed, outcome.draw) for one, outcome in both.items()] == [(1, "")]

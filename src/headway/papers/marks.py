@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from headway.papers.found import draw_of
@@ -51,11 +50,11 @@ def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
     return Marks(draw, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
 
 
-def footnotes(plan: Plan, outcomes: Outcomes, names: Collection[str] = tuple(SIGNS)) -> list[str]:
+def footnotes(plan: Plan, outcomes: Outcomes) -> list[str]:
     """What the marks of a table mean: a line for each, once."""
     every = [marks_of(cell, outcomes) for cell in plan.cells]
     found = []
     for name, sign in SIGNS.items():
-        told = dict.fromkeys(getattr(marks, name) for marks in every if name in names)
+        told = dict.fromkeys(getattr(marks, name) for marks in every)
         found += [f"{sign} {_WORDS[name]}: {' | '.join(filter(None, told))}"] if any(told) else []
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from headway.papers.marks import footnotes, marks_of
+from headway.papers.marks import marks_of
 from headway.papers.measures import Records, named
 from headway.papers.plan import Cell, Plan
 from headway.papers.preset import Column, Row, presets
@@ -109,8 +109,17 @@ class Shown:
         found = (("failed", failed), ("missing", missing), ("not finished", short))
         return [
             *(f"{word}: {self._named(cells)}" for word, cells in found if cells),
-            *footnotes(self.plan, self.outcomes, ("draw", "form")),
+            *self._marked(),
         ]
+
+    def _marked(self) -> list[str]:
+        """Which cells have runs of another draw or form, and what it is."""
+        cells: dict[str, list[Cell]] = {}
+        for cell in self.plan.cells:
+            for line in replace(marks_of(cell, self.outcomes), ended_early="").lines:
+                cells.setdefault(line, []).append(cell)
+        every = [cell for cell in self.plan.cells if self.seeds(cell)]
+        return [f"{line}: {'every curve' if some == every else self._named(some)}" for line, some in cells.items()]
 
     def _named(self, cells: Sequence[Cell]) -> str:
         """Cells by their rows, with the columns where it is not all of them."""

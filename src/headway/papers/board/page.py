@@ -99,7 +99,7 @@ def _line(cell: _Told, links: dict[str, str]) -> str:
         f'<td class="words">{escape(cell["heading"])}</td>',
         f"<td>{escape(_measured(cell))}</td>",
         f"<td>{escape(_printed(cell))}</td>",
-        f"<td>{'–' if cell['gap'] is None else format(cell['gap'], f'+.{_digits(cell)}f')}</td>",
+        f"<td>{'–' if cell['gap'] is None else format(cell['gap'], f'+.{_digits(cell)}f').replace('-', '−')}</td>",
         f"<td>{cell['seeds']}</td>",
         f'<td class="words">{_verdict(cell)}</td>',
         f'<td class="words">{escape(cell["column"])}</td>',
