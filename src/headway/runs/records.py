@@ -1,4 +1,4 @@
-"""rounds.jsonl: one line a round, flushed as it is written."""
+"""rounds.jsonl: one line a round, flushed as it is written; a run that is kept for others has them packed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headway.errors import UserError
+from headway.runs import packed
 
 try:
     import fcntl
@@ -17,7 +18,12 @@ except ImportError:  # no file locks on this system: two writers are not told ap
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every whole line; a last line that a kill cut short is left out."""
+    """Every whole line; a last line that a kill cut short is left out. Where there is no such file, what is packed."""
+    kept = path.with_name(packed.NAME)
+    if kept.is_file():
+        if path.is_file():
+            raise UserError(f"{path.parent} has its rounds twice, in {path.name} and {kept.name}; remove one of them")
+        return packed.read(kept)
     if not path.is_file():
         return []
     records: list[dict[str, Any]] = []

@@ -28,7 +28,7 @@ from headway.errors import ClientError, Diverged, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import records, splits
+from headway.runs import packed, records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import made, read_json, write_atomically, write_json
@@ -409,6 +409,8 @@ def resume(
     folder = Path(run)
     watching = trackers(track)
     observer = observer or Unwatched()
+    if (folder / packed.NAME).is_file():
+        raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
     world = _world(folder, method, model, clients, test)
     if finished(folder):
         unchanged(folder, world, observer, accept_changes)
