@@ -30,7 +30,9 @@ class ClientError(RuntimeError):
     @classmethod
     def of(cls, fault: BaseException, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
         """What a client's work raised, with the place."""
-        return cls.at(in_words(fault), round=round, clients=clients, step=step)
+        short = type(fault).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(fault)
+        kind = OutOfMemory if short else cls
+        return kind.at(in_words(fault), round=round, clients=clients, step=step)
 
 
 class SlotError(RuntimeError):
@@ -51,6 +53,14 @@ def in_words(fault: BaseException) -> str:
     """An exception in one line: the slot value it came from, where that is known, its type and what it says."""
     hooks = [f"{note}: " for note in getattr(fault, "__notes__", ()) if isinstance(note, _Hook)]
     return f"{''.join(hooks)}{type(fault).__name__}: {fault}"
+
+
+class OutOfMemory(ClientError):
+    """The machine had too little memory for a client: no fault of the client's, so it is never skipped."""
+
+
+class MachineError(RuntimeError):
+    """A failure of the machine in the middle of a run, such as a killed worker process. The run can be resumed."""
 
 
 class RunsFailed(RuntimeError):

@@ -81,6 +81,13 @@ class Scenario:
         "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0, most=100.0
     )
 
+    on_failure: str = _setting(
+        "stragglers",
+        "stop",
+        "a client that fails or diverges: stop the run, or skip the client as if it had dropped out",
+        among=("stop", "skip"),
+    )
+
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
     buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
 

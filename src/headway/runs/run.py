@@ -22,6 +22,7 @@ from torch import nn
 from headway.engine import simulation
 from headway.engine.choice import choose, kept
 from headway.engine.executor import Executor
+from headway.engine.failures import in_words
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.errors import ClientError, Diverged, ServerDiverged, UserError
@@ -180,7 +181,7 @@ def _driven(
                 os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
                 checkpoint.save(progress, store, executor.name)
 
-    pace = Pace(scenario)
+    pace, skipped = Pace(scenario), False
     with _asked_to_stop(observer) as stop:
         save()
         try:
@@ -192,6 +193,9 @@ def _driven(
                     records.append(file, record)
                 if pace.due(progress.round):
                     save()  # before anybody is told: with a save in every round, none that was seen is played again
+                if "failures" in record and not skipped:
+                    skipped = True
+                    observer.tell(in_words(record))  # of the first round only
                 observer.round(record)
                 tracking.round(record)
                 if stop.is_set():
