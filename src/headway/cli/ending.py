@@ -132,9 +132,12 @@ def _complaint(fault: BaseException) -> tuple[str, int] | None:
         return str(fault), 1
     if isinstance(fault, KeyboardInterrupt):
         return "stopped", _stopped(fault)
+    if isinstance(fault, SystemExit) and isinstance(fault.__context__, OSError):  # typer's answer to a closed pipe
+        fault = fault.__context__
     line = of_the_machine(fault)
     if line is not None:
-        return line, 1
+        nameless = isinstance(fault, OSError) and fault.filename is None
+        return (f"standard output or a file cannot be written: {line}" if nameless else line), 1
     if hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
         message, context = fault.format_message(), getattr(fault, "ctx", None)
         command = context.command_path if context else "headway"

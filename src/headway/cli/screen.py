@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from typing import Any
+import sys
+from typing import IO, Any, cast
 
 import typer
 from rich.console import Console
@@ -34,5 +37,33 @@ def screen(least: int = WIDE) -> Console:
 
 
 def aside() -> Console:
-    """Standard error, for progress and messages: all that is no result."""
-    return Console(stderr=True, highlight=False)
+    """Standard error, for progress and messages: all that is no result.
+
+    A run goes on where nobody can be told any more: its terminal is closed, or the disk of its log is full.
+    """
+    return Console(file=cast(IO[str], _StandardError()), highlight=False)
+
+
+class _StandardError(io.TextIOBase):
+    """The standard error of the moment; what it cannot take is lost."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return str(getattr(sys.stderr, "encoding", None) or "utf-8")
+
+    def isatty(self) -> bool:
+        return sys.stderr is not None and sys.stderr.isatty()
+
+    def fileno(self) -> int:
+        return -1 if sys.stderr is None else sys.stderr.fileno()
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            if sys.stderr is not None:
+                return sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            if sys.stderr is not None:
+                sys.stderr.flush()
