@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from headway import elsewhere
 from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, shown
 from headway.scenario import is_text
 
@@ -140,9 +141,18 @@ def _complaint(fault: BaseException) -> tuple[str, int] | None:
         return (f"standard output or a file cannot be written: {line}" if nameless else line), 1
     if hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
         message, context = fault.format_message(), getattr(fault, "ctx", None)
+        message = _of_elsewhere(fault, context) or message
         command = context.command_path if context else "headway"
         return (f"{message} ({command} --help)" if message else "", 2)  # no command at all: the help was printed
     return None
+
+
+def _of_elsewhere(fault: Any, context: Any) -> str | None:
+    """What to say to a flag that another library has, where this command has the setting."""
+    name = getattr(fault, "option_name", None)
+    has_settings = context is not None and any(parameter.name == "rounds" for parameter in context.command.params)
+    hint = elsewhere.pointer(name, flag=True) if name and has_settings else None
+    return f"there is no flag '{name}'; {hint}" if hint else None
 
 
 def _open_standard_streams() -> None:

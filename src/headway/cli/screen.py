@@ -41,29 +41,32 @@ def aside() -> Console:
 
     A run goes on where nobody can be told any more: its terminal is closed, or the disk of its log is full.
     """
-    return Console(file=cast(IO[str], _StandardError()), highlight=False)
+    return Console(file=cast(IO[str], _Patient(sys.stderr)), highlight=False)
 
 
-class _StandardError(io.TextIOBase):
-    """The standard error of the moment; what it cannot take is lost."""
+class _Patient(io.TextIOBase):
+    """A stream; what it cannot take is lost. It is held as it was: rich puts another in the place of `sys.stderr`."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream = stream
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return str(getattr(sys.stderr, "encoding", None) or "utf-8")
+        return str(getattr(self._stream, "encoding", None) or "utf-8")
 
     def isatty(self) -> bool:
-        return sys.stderr is not None and sys.stderr.isatty()
+        return self._stream is not None and self._stream.isatty()
 
     def fileno(self) -> int:
-        return -1 if sys.stderr is None else sys.stderr.fileno()
+        return -1 if self._stream is None else self._stream.fileno()
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):
-            if sys.stderr is not None:
-                return sys.stderr.write(text)
+            if self._stream is not None:
+                return self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         with contextlib.suppress(OSError):
-            if sys.stderr is not None:
-                sys.stderr.flush()
+            if self._stream is not None:
+                self._stream.flush()
