@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -18,6 +19,7 @@ import pytest
 from conftest import world
 from headway.engine import choice, pool
 from headway.engine.pool import Pool
+from headway.errors import MachineError
 from killing import CONTEXT
 
 forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
@@ -164,3 +166,75 @@ def test_workers_of_a_killed_parent_end() -> None:
     parent.join()
     connection.close()
     assert all_gone([worker for one in workers for worker in one])
+
+
+def stopped(own: Pool, signals: signal.Signals = signal.SIGSTOP) -> int:
+    """The first worker, once it has that signal."""
+    worker = own.processes[0].pid
+    assert worker is not None
+    os.kill(worker, signals)
+    while Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+        time.sleep(0.001)
+    return worker
+
+
+@forking
+def test_a_stopped_worker_is_told_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in its first client, in which a compiler may be at work, but in any after that."""
+    monkeypatch.setattr(pool, "_SILENCE", 0.2)
+    monkeypatch.setattr(pool, "_LOOK", 0.02)
+    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    own = made(1)
+    try:
+        trained(own)
+        worker = stopped(own)
+        with pytest.raises(MachineError, match=rf"worker process {worker} has been silent for \d+ s: it is stopped"):
+            trained(own)
+    finally:
+        own.close()
+    assert codes(own) == [-signal.SIGKILL]
+
+
+@forking
+def test_a_message_that_a_stopped_worker_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_SILENCE", 0.1)
+    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    own = made(1)
+    try:
+        stopped(own)
+        with pytest.raises(MachineError, match="it is stopped"):
+            own._send(own.connections[0], bytes(1 << 24))
+    finally:
+        own.close()
+
+
+@forking
+def test_a_machine_that_slept_or_a_slow_client_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock jumps by a day at each look, and the worker goes on after a while."""
+    monkeypatch.setattr(pool, "_LOOK", 0.02)
+    own = made(1)
+    try:
+        trained(own)
+        worker = stopped(own)
+        clock, looks = time.monotonic, iter(range(10**6))
+        monkeypatch.setattr(pool.time, "monotonic", lambda: clock() + 86400 * next(looks))
+        threading.Timer(0.2, os.kill, (worker, signal.SIGCONT)).start()
+        trained(own)
+    finally:
+        monkeypatch.undo()
+        own.close()
+
+
+@forking
+def test_the_patience_grows_with_the_time_that_clients_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_SILENCE", 0.0)
+    monkeypatch.setattr(pool, "_LOOK", 0.02)
+    own = made(1)
+    try:
+        trained(own)
+        own._slowest = 60.0  # seconds a step, as a large network has
+        worker = stopped(own)
+        threading.Timer(0.1, os.kill, (worker, signal.SIGCONT)).start()
+        trained(own)
+    finally:
+        own.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -30,7 +31,9 @@ class ClientError(RuntimeError):
     @classmethod
     def of(cls, fault: BaseException, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
         """What a client's work raised, with the place."""
-        return cls.at(in_words(fault), round=round, clients=clients, step=step)
+        short = type(fault).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(fault)
+        kind = OutOfMemory if short else cls
+        return kind.at(in_words(fault), round=round, clients=clients, step=step)
 
 
 class SlotError(RuntimeError):
@@ -53,6 +56,22 @@ def in_words(fault: BaseException) -> str:
     return f"{''.join(hooks)}{type(fault).__name__}: {fault}"
 
 
+class OutOfMemory(ClientError):
+    """The machine had too little memory for a client: no fault of the client's, so it is never skipped."""
+
+
+class MachineError(RuntimeError):
+    """A failure of the machine in the middle of a run, such as a killed worker process. The run can be resumed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or another signal that asks a program to end."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.number = number
+
+
 class RunsFailed(RuntimeError):
     """Some of several runs failed, not all by the user's hand; the others are done."""
 
@@ -66,6 +85,18 @@ class ServerDiverged(Diverged):
 
     By then a slot may have changed what it owns, and clients what they keep.
     """
+
+
+SHOWN = 80
+"""Characters of a value that stand in a message."""
+
+
+def shown(value: object) -> str:
+    """A value as a message has it: on one line, and not longer than helps."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a whole number of about {round(value.bit_length() * 0.30103)} digits"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]}… ({len(text)} characters)"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import math
 import operator
 import os
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headway import elsewhere, naming
-from headway.errors import UserError, nearest
+from headway.errors import UserError, nearest, shown
 from headway.naming import PROFILES
 
 
@@ -45,7 +46,7 @@ class Scenario:
 
     method: str | None = _setting("run", None, "method, such as fedacg:lam=0.9 or fedprox+acg")
     seed: int = _setting("run", 0, "first seed of the run (clients chosen, batches, initial model)", least=0)
-    seeds: int = _setting("run", 1, "how many seeds, counted up from --seed", least=1)
+    seeds: int = _setting("run", 1, "how many seeds, counted up from --seed", least=1, most=10_000)
 
     data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
     data_dir: str | None = _setting(
@@ -81,12 +82,19 @@ class Scenario:
         "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0, most=100.0
     )
 
+    on_failure: str = _setting(
+        "stragglers",
+        "stop",
+        "a client that fails or diverges: stop the run, or skip the client as if it had dropped out",
+        among=("stop", "skip"),
+    )
+
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
     buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
 
-    rounds: int = _setting("training", 80, "communication rounds T", least=1)
-    epochs: int = _setting("training", 2, "passes over a client's data in a round", least=1)
-    steps: int | None = _setting("training", None, "local steps K in a round, in place of epochs", least=1)
+    rounds: int = _setting("training", 80, "communication rounds T", least=1, most=10**9)
+    epochs: int = _setting("training", 2, "passes over a client's data in a round", least=1, most=10**9)
+    steps: int | None = _setting("training", None, "local steps K in a round, in place of epochs", least=1, most=10**9)
     batch_size: int = _setting("training", 20, "samples in a local batch", least=1)
     batches: str = _setting(
         "training",
@@ -100,11 +108,11 @@ class Scenario:
         "cross-entropy for classes and squared error for numbers, or squared error to one-hot classes",
         among=("auto", "squared"),
     )
-    rate: float = _setting("training", 0.05, "local learning rate η", above=0.0)
+    rate: float = _setting("training", 0.05, "local learning rate η", above=0.0, most=1e30)
     rate_decay: float = _setting("training", 0.998, "factor on η after each round", above=0.0, most=1.0)
     rate_decay_epoch: float = _setting("training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0)
-    weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0)
-    clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0)
+    weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0, most=1e30)
+    clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0, most=1e30)
 
     target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
@@ -130,7 +138,12 @@ class Scenario:
     )
     deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume", free=True)
     client_state_mb: float | None = _setting(
-        "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0, free=True
+        "execution",
+        None,
+        "megabytes of client state in memory before the rest goes to a file",
+        above=0.0,
+        most=1e9,
+        free=True,
     )
     checkpoint_every: int | None = _setting(
         "execution",
@@ -246,23 +259,37 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     kind, optional = field_type(setting.name)
     if value is None and optional:
         return None
+    numpy = sys.modules.get("numpy")  # who has not loaded it has none of its numbers
+    if numpy is not None and isinstance(value, numpy.generic):
+        value = value.item()
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         try:
             value = float(value)
         except OverflowError:
             value = math.inf
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{setting.name} is {value!r}; it must be of type {kind.__name__}")
+        raise UserError(f"{setting.name} is {shown(value)}; it must be of type {kind.__name__}")
+    if isinstance(value, str) and not is_text(value):
+        raise UserError(f"{setting.name} is {shown(value)}; it must be UTF-8 text")
     limits = setting.metadata
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{setting.name} is {value}; it must be a finite number")
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
-        raise UserError(f"{setting.name} is '{value}'; allowed: {allowed}{nearest(str(value), limits['among'])}")
+        raise UserError(f"{setting.name} is {shown(value)}; allowed: {allowed}{nearest(str(value), limits['among'])}")
     for limit, allows, words in _LIMITS:
         if limit in limits and not allows(value, limits[limit]):
-            raise UserError(f"{setting.name} is {value}; it must be {words} {limits[limit]}")
+            raise UserError(f"{setting.name} is {shown(value)}; it must be {words} {limits[limit]}")
     return value
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written: a name that the system gives in bytes need not be UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _counted(made: Scenario, given: Iterable[str]) -> Scenario:
@@ -275,8 +302,10 @@ def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
     """The settings of a file, and others in their place."""
     try:
         settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
+    except ValueError as fault:  # a number of thousands of digits, too
         raise UserError(f"{origin} is not valid TOML: {fault}") from None
+    except RecursionError:
+        raise UserError(f"{origin} is not a scenario: its values are nested too deeply") from None
     table = next((name for name, value in settings.items() if isinstance(value, dict)), None)
     if table is not None:
         raise UserError(f"{origin}: settings are plain keys, without tables such as [{table}]")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.scenario import Scenario, explained, field_type
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def value(name: str, given: Any) -> Any:
         return kind(given)
     except ValueError:
         flag = "--" + name.replace("_", "-")
-        raise UserError(f"{flag} is '{given}'; it must be {_NUMBERS[kind]}") from None
+        raise UserError(f"{flag} is {shown(given)}; it must be {_NUMBERS[kind]}") from None
 
 
 def with_settings(command: Command) -> Command:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from headway import elsewhere
 from headway.allocator import keep_freed_memory
 from headway.cli import bench, data, reproduce, sweep
+from headway.cli.ending import answered, resumable
 from headway.cli.flags import with_settings
 from headway.cli.screen import ENDLESS, JSON, TRACK, aside, print_json, screen
-from headway.errors import ClientError, RunsFailed, SlotError, UserError
+from headway.errors import RunsFailed, UserError
 
 app = typer.Typer(
     help="Accelerated federated learning: run, compare and reproduce.",
@@ -69,7 +68,7 @@ def run(
     from headway.runs.run import simulate
 
     folder = _folder(out, name)
-    with Bar(aside(), quiet, choosing=chosen.executor == "auto" and not json) as bar, _resumable(folder):
+    with Bar(aside(), quiet, choosing=chosen.executor == "auto" and not json) as bar, resumable(folder):
         result = simulate(name, chosen, out=folder, observer=bar, track=track or ())
     _finish_run(result, json)
 
@@ -97,7 +96,7 @@ def _compare(
     from headway.cli.progress import Bar
     from headway.runs.study import compare as compared
 
-    with Bar(aside(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, _resumable(folder):
+    with Bar(aside(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
         study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
     _report(study, folder, as_json)
     _tell_failures(study)
@@ -118,7 +117,7 @@ def resume(
     from headway.runs import run as runs
     from headway.runs import study as studies
 
-    with Bar(aside(), quiet) as bar, _resumable(run):
+    with Bar(aside(), quiet) as bar, resumable(run):
         if studies.is_study(run):
             if studies.is_finished(run):
                 bar.tell(f"{run} is finished; nothing is left to do")
@@ -215,26 +214,6 @@ def common(
     pass
 
 
-class _resumable:
-    """Says how to go on when a run is interrupted inside."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
-        if isinstance(fault, KeyboardInterrupt):
-            begun = (self.folder / "scenario.toml").is_file()
-            advice = f"; go on with: headway resume {shlex.quote(str(self.folder))}" if begun else " before it began"
-            raise _Stopped(f"stopped{advice}") from None
-
-
-class _Stopped(Exception):
-    """Ctrl-C, with the line to print."""
-
-
 def _finish_run(result: Any, as_json: bool) -> None:
     if as_json:
         print_json({**result.summary, "folder": str(result.folder)})
@@ -277,44 +256,10 @@ def _tell_failures(study: Any) -> None:
         raise RunsFailed(f"{count} run{'s' if count > 1 else ''} failed; the table is of the others")
 
 
-def _fail(message: str) -> None:
-    print(f"headway: {' '.join(message.split())}", file=sys.stderr)
-
-
-def _of_elsewhere(fault: Any, context: Any) -> str | None:
-    """What to say to a flag that another library has, where this command has the setting."""
-    name = getattr(fault, "option_name", None)
-    has_settings = context is not None and any(parameter.name == "rounds" for parameter in context.command.params)
-    hint = elsewhere.pointer(name, flag=True) if name and has_settings else None
-    return f"there is no flag '{name}'; {hint}" if hint else None
-
-
 def main() -> None:
-    """Exit codes: 0 done, 2 the user's mistake (one line), 1 our failure, 130 Ctrl-C."""
+    """The command line. How it ends stands in `ending`."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
     keep_freed_memory()
-    try:
-        code = app(standalone_mode=False)
-    except (UserError, ClientError, SlotError, RunsFailed) as fault:
-        _fail(str(fault))
-        sys.exit(2 if isinstance(fault, UserError) else 1)
-    except _Stopped as stop:
-        _fail(str(stop))
-        sys.exit(130)
-    except KeyboardInterrupt:
-        _fail("stopped")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-    except Exception as fault:
-        if not hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
-            raise
-        message, context = fault.format_message(), getattr(fault, "ctx", None)
-        message = _of_elsewhere(fault, context) or message
-        if message:  # no command at all: the help was printed
-            _fail(f"{message} ({context.command_path if context else 'headway'} --help)")
-        sys.exit(2)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(answered(lambda: app(standalone_mode=False)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +9,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from headway.cli.ending import resumable
 from headway.cli.screen import JSON, TRACK, aside, listed, print_json, screen
 from headway.errors import RunsFailed, UserError, nearest
 
@@ -312,13 +311,10 @@ def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, trac
     from headway.papers.reproduce import reproduce as reproduced
 
     choosing = not as_json and any(one.scenario.executor == "auto" for one in plan.runs)
-    with Bar(aside(), quiet, choosing) as bar:
-        try:
+    with resumable(folder, again=True):
+        with Bar(aside(), quiet, choosing) as bar:
             outcomes = reproduced(plan, folder, bar, track, command)
-        except KeyboardInterrupt:
-            bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
-            raise
-    drawn = _write(plan, outcomes, folder)
+        drawn = _write(plan, outcomes, folder)
     _print(plan, outcomes, format, as_json)
     if format == "terminal" and not as_json:
         _tell(f"runs and tables: {folder}", drawn)

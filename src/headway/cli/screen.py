@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from typing import Any
+import sys
+from typing import IO, Any, cast
 
 import typer
 from rich.console import Console
@@ -34,5 +37,36 @@ def screen(least: int = WIDE) -> Console:
 
 
 def aside() -> Console:
-    """Standard error, for progress and messages: all that is no result."""
-    return Console(stderr=True, highlight=False)
+    """Standard error, for progress and messages: all that is no result.
+
+    A run goes on where nobody can be told any more: its terminal is closed, or the disk of its log is full.
+    """
+    return Console(file=cast(IO[str], _Patient(sys.stderr)), highlight=False)
+
+
+class _Patient(io.TextIOBase):
+    """A stream; what it cannot take is lost. It is held as it was: rich puts another in the place of `sys.stderr`."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return str(getattr(self._stream, "encoding", None) or "utf-8")
+
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        return -1 if self._stream is None else self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            if self._stream is not None:
+                return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._stream is not None:
+                self._stream.flush()

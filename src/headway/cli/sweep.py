@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from headway.cli.ending import resumable
 from headway.cli.flags import with_settings
 from headway.cli.screen import JSON, aside, print_json, screen
 from headway.errors import UserError
@@ -43,12 +42,8 @@ def sweep(
     asked = grid or []
     folder = out or sweeps.default_folder(method, asked, scenario, budget, settings)
     choosing = not json and made(scenario, **settings).executor == "auto"
-    with Bar(aside(), quiet, choosing) as bar:
-        try:
-            found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
-        except KeyboardInterrupt:
-            bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
-            raise
+    with resumable(folder, again=True), Bar(aside(), quiet, choosing) as bar:
+        found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
     _report(found, folder, json)
 
 

@@ -60,6 +60,10 @@ class Fixed:
         return self.size
 
 
+COUNTED = 100_000
+"""Rounds up to which a cohort of random size is counted in each; in more of them everybody may be asked at once."""
+
+
 @dataclass(frozen=True)
 class Bernoulli:
     """|S| ~ Binomial(N, p), then |S| clients uniform without replacement: the same as N draws of one client each.
@@ -78,6 +82,8 @@ class Bernoulli:
         return cohort(self.population, self._size(round), self.seed, round)
 
     def most(self, rounds: int) -> int:
+        if rounds > COUNTED:
+            return self.population
         return max(self._size(round) for round in range(1, rounds + 1))
 
 

@@ -40,7 +40,21 @@ class Batched:
         for group in alike(assignment.works) if self.rules.coupled else [order]:
             for start in range(0, len(group), STACKED_AT_MOST):
                 positions = tuple(group[start : start + STACKED_AT_MOST])
-                yield positions, self._group(assignment, assignment.works.at(positions))
+                yield from self._trained(assignment, positions)
+
+    def _trained(self, assignment: Assignment, positions: tuple[int, ...]) -> Iterator[Trained]:
+        """A group's result. Where clients that fail are skipped, a group that failed is trained one by one."""
+        try:
+            result = self._group(assignment, assignment.works.at(positions))
+        except ClientError as fault:
+            if len(positions) == 1 or assignment.failures is None:
+                assignment.failed(positions[0], fault)
+                return
+        else:
+            yield positions, result
+            return
+        for position in positions:
+            yield from self._trained(assignment, (position,))
 
     def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
         equal = len({work.steps for work in works}) == 1

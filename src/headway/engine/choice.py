@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch.nn.modules.conv import _ConvNd as _Conv
@@ -80,17 +81,26 @@ class Nothing:
 def _trial(world: World, asked: Sequence[int]) -> Assignment:
     """A few steps of the clients asked, or of the first of them. Training is pure, so nothing of it stays."""
     cohort = asked[:TRIAL_CLIENTS]
-    return rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
+    assignment = rounds.assign(world, rounds.start(world), Nothing(), cohort, 1, TRIAL_STEPS)[0]
+    return replace(assignment, failures={} if world.scenario.on_failure == "skip" else None)
 
 
 def _seconds(executor: Executor, assignment: Assignment) -> float:
     """The fastest of several trials: the first pays for warming up."""
     taken = []
+    if assignment.failures is not None:
+        assignment.failures.clear()  # of the executor before
     for _ in range(TRIALS):
         start = time.perf_counter()
         for _, trained in executor.run(assignment):
             float(trained["loss"].sum())
         taken.append(time.perf_counter() - start)
+        if (
+            assignment.failures
+            and len(assignment.failures) == len(assignment.works)
+            and not executor.name.startswith(ALONE)
+        ):
+            raise next(iter(assignment.failures.values()))  # it may be the stack that fails, not its clients
     return min(taken)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from headway.engine.local import Task
 from headway.engine.network import Buffers
+from headway.errors import ClientError, OutOfMemory
 from headway.methods.slots import Message
 
 
@@ -89,6 +90,14 @@ class Assignment:
     works: Works
     shapes: Mapping[str, tuple[int, ...]]
     """Of a task's tensors, the largest that this run can meet."""
+    failures: dict[int, ClientError] | None = None
+    """Where clients that fail are skipped: what each of them said, by its position. Executors fill it."""
+
+    def failed(self, position: int, fault: ClientError) -> None:
+        """A client failed: its result will not come. Where nobody is skipped, the failure ends the round."""
+        if self.failures is None or isinstance(fault, OutOfMemory):
+            raise fault
+        self.failures[position] = fault
 
 
 Trained = tuple[tuple[int, ...], dict[str, Any]]

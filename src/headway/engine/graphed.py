@@ -421,7 +421,7 @@ class Graphed:
                 trained = hall.train(assignment, positions)
             except RuntimeError as fault:
                 clients = [work.client for work in assignment.works.at(positions)]
-                raise ClientError.at(str(fault), round=assignment.round, clients=clients, step=None) from fault
+                raise ClientError.of(fault, round=assignment.round, clients=clients) from fault
             yield positions, trained
 
     @property

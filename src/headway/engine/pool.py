@@ -10,14 +10,16 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from headway.engine import serial
 from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works
 from headway.engine.local import Rules
 from headway.engine.serial import Stepping
-from headway.errors import ClientError, UserError
+from headway.errors import ClientError, MachineError, OutOfMemory, UserError
 from headway.vectors import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
@@ -37,6 +39,15 @@ _MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
 """A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
 _PATIENCE = 5.0
 """Seconds that the workers of a pool have to end by themselves."""
+_SILENCE, _FIRST_SILENCE, _TIMES = 600.0, 3600.0, 30.0
+"""Seconds that a worker may be silent over a client: at least the first, over its first client (the compiler may be at
+work) the second, or so many times what the slowest client so far took for as many steps, where that is more."""
+_LOOK = 1.0
+"""Seconds between looks at the workers that are waited for. A machine that slept for longer was silent for so long."""
+
+
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a run to stop; Windows does not have the last."""
 
 
 def cores() -> int:
@@ -95,7 +106,7 @@ def _serve(
     connection: Connection, others: list[Connection], stepping: Stepping, deterministic: bool, sent: _Board, own: _Board
 ) -> None:
     """A worker's life: take an assignment of some clients, answer with each client's result, until the pipe closes."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
     for other in others:
         other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
@@ -121,6 +132,8 @@ def _serve(
                 answer = "done", own.write(serial.train(stepping, assignment, work))
             except CannotExecute as reason:
                 answer = "refused", str(reason)
+            except OutOfMemory as fault:
+                answer = "exhausted", str(fault)
             except ClientError as fault:
                 answer = "failed", str(fault)
             except UserError as mistake:
@@ -148,6 +161,31 @@ def _end(connections: list[Connection], processes: list[BaseProcess]) -> None:
             process.join()
 
 
+@dataclass
+class _Watch:
+    """Over a worker that has a client."""
+
+    since: float = field(default_factory=time.monotonic)
+    silent: float = 0.0
+    """Seconds in which this process looked and heard nothing."""
+
+
+def _limit(connection: Connection, seconds: float) -> None:
+    """No sending or receiving waits for longer in the middle of a message, as it does where a worker is stopped."""
+    if _METHOD == "fork":
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+
+
+def _stopped(process: int | None) -> bool:
+    """Whether a process is stopped by a signal; no where the system does not say."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
+
+
 class Pool:
     def __init__(
         self, rules: Rules, *, deterministic: bool, processes: int | None = None, compiled: bool = False
@@ -167,6 +205,11 @@ class Pool:
                 importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections = [mine for mine, _ in pipes]
+        for connection in self.connections:
+            _limit(connection, _SILENCE)
+        self._watches: dict[Any, _Watch] = {}
+        self._answered: set[Any] = set()
+        self._slowest = 0.0
         self.processes: list[BaseProcess] = []
         # Also when Python exits: multiprocessing then waits for workers, after a SIGTERM that they ignore.
         self._end = Finalize(self, _end, (self.connections, self.processes), exitpriority=0)
@@ -199,6 +242,7 @@ class Pool:
         shared = ("round", (assignment.round, dict(assignment.shapes), *written))
         for connection in self.connections:
             self._send(connection, shared)
+        self._watches.clear()
         waiting = set(range(len(assignment.works)))
         idle, busy = list(self.connections), dict[Any, int]()
         done: dict[int, Any] = {}
@@ -208,12 +252,13 @@ class Pool:
                     largest = max(near, key=lambda at: (assignment.works.lengths[at], -at))
                     waiting.remove(largest)
                     self._hand(idle.pop(), largest, assignment, busy)
-                ready: list[Any] = wait(list(busy))
-                for connection in ready:
-                    done[busy.pop(connection)] = self._receive(connection)
+                for connection in self._ready(busy, assignment):
+                    at = busy.pop(connection)
+                    done[at] = self._received(connection, at, assignment)
                     idle.append(connection)
-            work = assignment.works[position]
-            yield (position,), serial.alone(done.pop(position), self.stepping.computed(assignment, work))
+            work, result = assignment.works[position], done.pop(position)
+            if result is not None:
+                yield (position,), serial.alone(result, self.stepping.computed(assignment, work))
 
     def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
         work = assignment.works[position]
@@ -223,25 +268,71 @@ class Pool:
             ("work", (work.client, work.task, work.weight, self._board(connection).write(work.kept), *rest)),
         )
         busy[connection] = position
+        self._watches[connection] = _Watch()
+
+    def _ready(self, busy: Mapping[Any, int], assignment: Assignment) -> list[Any]:
+        """Connections with an answer, as soon as there is one. A worker that is silent for too long is an error."""
+        looked = time.monotonic()
+        while not (ready := wait(list(busy), _LOOK)):
+            now = time.monotonic()
+            passed, looked = (
+                min(now - looked, 2 * _LOOK),
+                now,
+            )  # no more: this process was stopped, or the machine slept
+            for connection, position in busy.items():
+                watch, steps = self._watches[connection], assignment.works.lengths[position]
+                watch.silent += passed
+                least = _SILENCE if connection in self._answered else _FIRST_SILENCE
+                if watch.silent > max(least, _TIMES * self._slowest * steps):
+                    raise self._silent(connection, watch.silent)
+        return ready
+
+    def _silent(self, connection: Any, seconds: float) -> MachineError:
+        process = self._process(connection).pid
+        how = "it is stopped" if _stopped(process) else "it hangs"
+        return MachineError(f"worker process {process} has been silent for {seconds:.0f} s: {how}")
 
     def _send(self, connection: Connection, content: Any) -> None:
         try:
             connection.send(content)
+        except BlockingIOError:
+            raise self._silent(connection, _SILENCE) from None
         except OSError:
-            raise RuntimeError("a worker process ended unexpectedly (killed, or out of memory)") from None
+            raise self._ended(connection) from None
 
-    def _receive(self, connection: Any) -> Any:
+    def _received(self, connection: Any, position: int, assignment: Assignment) -> Any:
+        """A client's result; None where it failed and is skipped."""
         try:
             kind, content = connection.recv()
+        except BlockingIOError:
+            raise self._silent(connection, _SILENCE) from None
         except (EOFError, OSError):
-            raise RuntimeError("a worker process ended unexpectedly (killed, or out of memory)") from None
-        if kind == "failed":
-            raise ClientError(content)
+            raise self._ended(connection) from None
+        if connection in self._answered:  # the first answer has the time of a compiler in it
+            taken = time.monotonic() - self._watches[connection].since
+            self._slowest = max(self._slowest, taken / max(assignment.works.lengths[position], 1))
+        self._answered.add(connection)
         if kind == "mistaken":
             raise UserError(content)
         if kind == "refused":
             raise CannotExecute(content)
+        if kind in ("failed", "exhausted"):
+            assignment.failed(position, ClientError(content) if kind == "failed" else OutOfMemory(content))
+            return None
         return self._board(connection).read(content, copied=True)
+
+    def _ended(self, connection: Any) -> MachineError:
+        """Of a worker that is gone."""
+        process = self._process(connection)
+        process.join(_PATIENCE)
+        code = process.exitcode
+        how = f"ended with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        memory = ", as the system does where memory runs out" if code == -signal.SIGKILL else ""
+        advice = "; --executor serial needs least memory" if memory else ""
+        return MachineError(f"worker process {process.pid} {how}{memory}{advice}")
+
+    def _process(self, connection: Any) -> BaseProcess:
+        return self.processes[self.connections.index(connection)]
 
     def _board(self, connection: Connection) -> _Board:
         return self._boards[self.connections.index(connection)]

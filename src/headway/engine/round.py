@@ -15,6 +15,7 @@ from torch import Tensor
 from headway import random
 from headway.data.turnout import Turnout
 from headway.engine.executor import Assignment, Executor, Foresighted, Work, Works
+from headway.engine.failures import Failures, diverged
 from headway.engine.local import summary
 from headway.engine.network import Buffers
 from headway.engine.works import rate_of, shares, together, works_for
@@ -23,7 +24,7 @@ from headway.errors import Diverged, ServerDiverged, SlotError, UserError, in_wo
 from headway.methods.parts import part_name
 from headway.methods.slots import Message, State, Uploads
 from headway.methods.wire import plain
-from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, nbytes, refill, row
+from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
 
 
 class ClientStore(Protocol):
@@ -54,6 +55,10 @@ class Outcome:
     """Clients asked beyond the cohort, whose work was not needed."""
     partial: int
     """Clients among `clients` that dropped out and sent what they had done."""
+    failed: int | None
+    """Clients that failed or diverged and were skipped; None where nobody is skipped."""
+    failures: list[dict[str, Any]] | None
+    """Which these were, and why; None where there were none."""
     rate: float
     train_loss: float | None
     """None where nothing arrived."""
@@ -172,6 +177,9 @@ class _Intake:
     ) -> None:
         self.world, self.store, self.cohort, self.round = world, store, cohort, round
         self.weights, self.share = weights, share
+        self.skips = world.scenario.on_failure == "skip"
+        self.failures = Failures(cohort, round)
+        self.left = list(range(len(cohort)))
         self.sum: dict[str, Any] | None = None
         self.each: dict[int, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}
@@ -185,11 +193,18 @@ class _Intake:
 
     def take(self, positions: Sequence[int], trained: dict[str, Any], works: Works, places: Sequence[int]) -> None:
         """Results of the clients at these positions of the cohort, and the places in `works` that they came of."""
-        summed = trained.get("summary")
-        if summed is None:
-            given = [work.weight for work in works.at(places)]
-            weights = torch.tensor(given, dtype=torch.float64, device=self.world.device)
-            summed = summary(trained, weights)
+        self.computed += trained["computed"]
+        summed = trained.get("summary") or self._summed(trained, works, places)
+        if self.skips and (faults := self._diverged(positions, summed["told"])):
+            self.failures.faults |= {positions[at]: fault for at, fault in faults.items()}
+            self.computed -= works.samples([places[at] for at in faults])
+            finite = [at for at in range(len(positions)) if at not in faults]
+            positions, places = [positions[at] for at in finite], [places[at] for at in finite]
+            if not positions:
+                return
+            rows = {name: trained[name] for name in trained if name not in ("summary", "computed")}
+            trained = tree_map(lambda leaf: leaf[finite], rows)
+            summed = self._summed(trained, works, places)
         if self.sum is None:
             self.sum = copied(summed["sum"])
         elif more := leaves_of(summed["sum"]):
@@ -197,18 +212,31 @@ class _Intake:
         alone = len(positions) == len(self.cohort)  # no other group is written over what this one told
         self._told.append((tuple(positions), summed["told"] if alone else copied(summed["told"])))
         self.samples += works.samples(places)
-        self.computed += trained["computed"]
         for at, (position, place) in enumerate(zip(positions, places, strict=True)):
             if self.world.method.needs_each:
                 self.each[position] = copied(row(trained["fields"], at))
             if self.world.keeps:
                 self._keep(works[place], trained, at)
 
+    def _summed(self, trained: dict[str, Any], works: Works, places: Sequence[int]) -> dict[str, Any]:
+        given = [work.weight for work in works.at(places)]
+        return summary(trained, torch.tensor(given, dtype=torch.float64, device=self.world.device))
+
+    def leave_out(self) -> None:
+        """Go on without the clients that failed: the weights of the others sum to 1 again."""
+        self.left = self.failures.left()
+        factor = 1 / float(self.weights[self.left].sum())
+        self.sum = tree_map(lambda leaf: leaf * factor, self.sum)
+        self.weights = self.weights.copy()
+        self.weights[self.left], self.share = shares(self.world, [self.cohort[place] for place in self.left])
+
     def settle(self) -> None:
         """Read what clients told of themselves; a device that is still at work is waited for here."""
         for positions, rows in self._told:
-            told = rows.cpu().numpy()
-            self._check_finite(positions, told)
+            arrived = rows.cpu()
+            for fault in self._diverged(positions, arrived).values():
+                raise fault
+            told = arrived.numpy()
             self.loss += float(self.weights[list(positions)] @ told[:, 0])
             self.steps += int(told[:, 2].sum())
             self.bytes_up += int(told[:, 3].sum())
@@ -224,16 +252,10 @@ class _Intake:
             conformed(kept, work.kept, f"the client state of method '{self.world.method.name}'"), work.kept
         )
 
-    def _check_finite(self, positions: Sequence[int], told: np.ndarray) -> None:
-        if np.isfinite(told[:, :2]).all():
-            return
-        for position, (loss, largest, _, _) in zip(positions, told, strict=True):
-            if not (math.isfinite(loss) and math.isfinite(largest)):
-                what = "loss" if not math.isfinite(loss) else "update"
-                raise Diverged(
-                    f"round {self.round}, client {self.cohort[position]}: the {what} is not a finite number; "
-                    f"{advice(self.world)}"
-                )
+    def _diverged(self, positions: Sequence[int], told: Tensor) -> dict[int, Diverged]:
+        clients = [self.cohort[position] for position in positions]
+        words = advice(self.world) + ("" if self.skips else "; --on-failure skip goes on without such clients")
+        return diverged(told.cpu().numpy(), clients, self.round, words)
 
 
 def _train(world: World, assignment: Assignment, store: ClientStore, executor: Executor, turnout: Turnout) -> _Intake:
@@ -249,9 +271,13 @@ def _train(world: World, assignment: Assignment, store: ClientStore, executor: E
 
     for visit, wave in enumerate(turnout.waves):
         works = works_of(wave, visit) if expected is None else expected.works
-        for positions, trained in executor.run(replace(assignment, works=works)):
+        given = replace(assignment, works=works, failures={} if intake.skips else None)
+        for positions, trained in executor.run(given):
             intake.take([wave[at] for at in positions], trained, works, positions)
             works.let_go(positions)
+        intake.failures.faults |= {wave[at]: fault for at, fault in (given.failures or {}).items()}
+    if len(intake.failures):
+        intake.leave_out()
     return intake
 
 
@@ -309,6 +335,8 @@ def play(
         lost=turnout.lost,
         late=turnout.late,
         partial=len(turnout.cut),
+        failed=0 if world.scenario.on_failure == "skip" else None,
+        failures=None,
         rate=rate_of(world, round),
         train_loss=None,
         update_norm=0.0,
@@ -323,13 +351,14 @@ def play(
         return model, outcome
     intake = _train(world, assignment, store, executor, turnout)
     assert intake.sum is not None
+    clients = tuple(turnout.clients[place] for place in intake.left)
     uploads = Uploads(
         mean=intake.sum["fields"],
         sent=assignment.received,
         rate=outcome.rate,
         share=intake.share,
-        clients=turnout.clients,
-        weights=tuple(intake.weights),
+        clients=clients,
+        weights=tuple(intake.weights[intake.left]),
         population=world.population,
         each=tuple(fields for _, fields in sorted(intake.each.items())) if world.method.needs_each else None,
     )
@@ -353,9 +382,13 @@ def play(
         raise ServerDiverged(f"round {round}: the server's step is not a finite number; {advice(world)}")
     averaged = world.scenario.buffers != "keep-local"
     buffers = _as(intake.sum["buffers"], model.buffers) if averaged else model.buffers
-    travelling = nbytes(model.buffers) * len(turnout.clients) if averaged else 0
+    travelling = nbytes(model.buffers) * len(clients) if averaged else 0
     outcome = replace(
         outcome,
+        clients=clients,
+        partial=len(turnout.cut.keys() & set(intake.left)),
+        failed=len(intake.failures) if intake.skips else None,
+        failures=intake.failures.as_rows(),
         train_loss=intake.loss,
         update_norm=moved_by,
         steps=intake.steps,

@@ -111,7 +111,11 @@ class Serial:
     def run(self, assignment: Assignment) -> Iterator[Trained]:
         for position in range(len(assignment.works)):
             work = assignment.works[position]
-            result = train(self.stepping, assignment, work)
+            try:
+                result = train(self.stepping, assignment, work)
+            except ClientError as fault:
+                assignment.failed(position, fault)
+                continue
             yield (position,), alone(result, self.stepping.computed(assignment, work))
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -226,11 +227,33 @@ class World:
                 stack.callback(setattr, convolution, "benchmark", convolution.benchmark)
                 convolution.benchmark = not self.scenario.deterministic
             if self.scenario.deterministic:
-                was = torch.are_deterministic_algorithms_enabled()
-                torch.use_deterministic_algorithms(True)
-                stack.callback(torch.use_deterministic_algorithms, was)
+                stack.enter_context(_DETERMINISM)
             stack.enter_context(torch.no_grad())
             yield
+
+
+class _Determinism:
+    """torch's deterministic mode while any thread is inside, and what it was before when the last has left."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.are_deterministic_algorithms_enabled()
+                torch.use_deterministic_algorithms(True)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.use_deterministic_algorithms(self._before)
+
+
+_DETERMINISM = _Determinism()
+"""The mode is of the whole process, so its count is too."""
 
 
 def _restore_tf32(before: tuple[bool, bool]) -> None:
@@ -261,6 +284,22 @@ def _scenario_federation(scenario: Scenario) -> Federation:
     )
     constants = source.normalisation(scenario.profile)
     return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
+
+
+MOST_SAMPLES = 100_000_000
+"""Samples that a client may read in one round: their order is held in memory, eight bytes each."""
+
+
+def _check_steps(scenario: Scenario, federation: Federation) -> None:
+    """Refuse a round that no memory holds."""
+    largest = int(federation.sizes.max())
+    steps = planned(scenario, largest)
+    if steps * min(scenario.batch_size, largest) > MOST_SAMPLES:
+        name = "epochs" if scenario.steps is None else "steps"
+        raise UserError(
+            f"{name} is {getattr(scenario, name)}: a client of {largest} samples would take {steps} steps a round and "
+            f"read more than {MOST_SAMPLES} samples; use fewer {name}"
+        )
 
 
 def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
@@ -351,6 +390,7 @@ def build(
         federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
     asked = _sampling(scenario, method).most(scenario.rounds)
     method.fits(len(federation.clients), min(scenario.cohort, asked) if scenario.over_selection else asked)
+    _check_steps(scenario, federation)
     device = device_of(scenario.device)
     if scenario.precision == "auto":
         scenario = dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")

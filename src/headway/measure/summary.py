@@ -47,7 +47,14 @@ def summarise(records: Sequence[Numbers], target: float | None, smoothing: float
         "steps": sum(record["steps"] for record in records),
         "padding": _padding(records),
         "seconds": sum(record["seconds_training"] + record["seconds_evaluation"] for record in records),
+        **_failed(records),
     }
+
+
+def _failed(records: Sequence[Numbers]) -> Numbers:
+    """How often clients failed and were skipped; nothing where none may be."""
+    told = [record["failed"] for record in records if "failed" in record]
+    return {"failed": sum(told)} if told else {}
 
 
 def _padding(records: Sequence[Numbers]) -> float | None:

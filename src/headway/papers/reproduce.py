@@ -12,7 +12,7 @@ from typing import Any
 from headway.data.sources.files import Missing, data_folder
 from headway.engine.choice import runs_on
 from headway.engine.world import device_of
-from headway.errors import UserError
+from headway.errors import MachineError, UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
 from headway.runs import records, run
 from headway.runs.environment import commit, environment
@@ -114,6 +114,8 @@ def reproduce(
         observer.tell(f"run {number} of {len(begun)}: {folder.relative_to(out)}{done}")
         try:
             outcomes[one] = _done(one, folder, executors, observer, track)
+        except (OSError, MachineError):  # the next run would have no more luck
+            raise
         except Exception as fault:
             message = " ".join(str(fault).split()) or type(fault).__name__
             observer.tell(f"{folder.relative_to(out)} failed: {message}")

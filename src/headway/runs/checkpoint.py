@@ -32,7 +32,7 @@ from headway.scenario import FREE, Scenario
 from headway.vectors import laid_out, moved, named_leaves, refill
 
 FORMAT = 1
-_FREE = FREE - {"deterministic"} | {"rounds", "target", "stop_at_target", "seeds"}
+_FREE = FREE - {"deterministic"} | {"rounds", "target", "stop_at_target", "seeds", "on_failure"}
 """Settings that may change between a run and its resume: when it ends too, but not that its bits can be repeated."""
 _TOTALS = ("bytes_down", "bytes_up", "steps", "best_loss")
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import safetensors.torch
 
 from headway.errors import UserError
-from headway.runs.files import write_atomically
+from headway.runs.files import as_path, write_atomically
 from headway.runs.run import load_run
 
 
 def export(run: str | Path, path: str | Path) -> Path:
     """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type)."""
     state = load_run(run).model.state_dict()
-    target = Path(path)
+    target = as_path("path", path)
     try:
         write_atomically(target, safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()}))
     except OSError as fault:

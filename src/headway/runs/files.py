@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headway.errors import UserError
+from headway.errors import UserError, shown
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -46,6 +46,13 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is missing") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as fault:
         raise UserError(f"{path} cannot be read: {fault}") from None
+
+
+def as_path(name: str, given: object) -> Path:
+    """An argument that is a path; `name` is what the user calls it."""
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{name} is {shown(given)}; it must be a path, such as 'runs/mine'")
+    return Path(given)
 
 
 def made(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,16 +23,18 @@ from torch import nn
 from headway.engine import simulation
 from headway.engine.choice import choose, kept
 from headway.engine.executor import Executor
+from headway.engine.failures import in_words
+from headway.engine.pool import STOPPING
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
-from headway.errors import ClientError, Diverged, ServerDiverged, UserError
+from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import packed, records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
-from headway.runs.files import made, read_json, write_atomically, write_json
+from headway.runs.files import as_path, made, read_json, write_atomically, write_json
 from headway.runs.fingerprints import settle
 from headway.runs.trackers.tracking import Tracker, Tracking, trackers
 from headway.scenario import Scenario
@@ -105,25 +108,31 @@ class Result:
         return pandas.DataFrame({self.method: self.summary})
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after everything was saved."""
+class _Asked:
+    """Whether a signal asked the run to stop, and which."""
+
+    number: int | None = None
 
 
 @contextmanager
-def _asked_to_stop(observer: Observer) -> Iterator[threading.Event]:
-    """Ctrl-C or SIGTERM sets the event, so that a round ends before the run does; a second one stops at once."""
-    asked = threading.Event()
+def _asked_to_stop(observer: Observer) -> Iterator[_Asked]:
+    """Ctrl-C, SIGTERM or SIGHUP asks a run to stop: its round ends before it does; a second one stops at once.
+
+    Who ignores a signal, as `nohup` does SIGHUP, goes on doing so.
+    """
+    asked = _Asked()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+        if asked.number is not None:
+            raise Interrupted(number)
+        asked.number = number
         observer.tell("stopping after this round (once more to stop at once)")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield asked
     finally:
@@ -180,7 +189,7 @@ def _driven(
                 os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
                 checkpoint.save(progress, store, executor.name)
 
-    pace = Pace(scenario)
+    pace, skipped = Pace(scenario), False
     with _asked_to_stop(observer) as stop:
         save()
         try:
@@ -192,20 +201,23 @@ def _driven(
                     records.append(file, record)
                 if pace.due(progress.round):
                     save()  # before anybody is told: with a save in every round, none that was seen is played again
+                if "failures" in record and not skipped:
+                    skipped = True
+                    observer.tell(in_words(record))  # of the first round only
                 observer.round(record)
                 tracking.round(record)
-                if stop.is_set():
+                if stop.number is not None:
                     break
         except Exception as fault:
-            if isinstance(fault, (Diverged, ClientError)) and not isinstance(fault, ServerDiverged):
-                save()  # a failing client changed nothing: what is there is the last good round
-            if folder is not None:
+            if isinstance(fault, (Diverged, ClientError, MachineError)) and not isinstance(fault, ServerDiverged):
+                save()  # a failing client or worker changed nothing: what is there is the last good round
+            if folder is not None and not isinstance(fault, OSError | MachineError):  # for what the run is not to blame
                 told = " ".join(str(fault).split()) or type(fault).__name__
                 write_json(folder / "summary.json", {"finished": False, "failure": told})
             raise
         save()
-    if stop.is_set() and not simulation.finished(world, progress):
-        raise Interrupted
+    if stop.number is not None and not simulation.finished(world, progress):
+        raise Interrupted(stop.number)
     module = world.network.module(progress.output.theta, progress.output.buffers)
     result = Result(world.method.name, scenario, past, lambda: module, executor.name, folder)
     tracking.ends(result.summary)
@@ -254,6 +266,7 @@ def simulate(
     "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
     watching = trackers(track, kept=out is not None)
+    place = None if out is None else as_path("out", out)
     settings, objects = sorted_out(settings, model, clients, test)
     chosen = scenario_of(scenario, **settings)
     if chosen.data_dir is not None:
@@ -263,7 +276,7 @@ def simulate(
     built = checked(method)
     chosen = chosen.changed(method=built.name)
     world = build(chosen, built, **objects)
-    folder = claim(Path(out), world.scenario) if out is not None else None
+    folder = None if place is None else claim(place, world.scenario)
     return _drive(world, folder, observer or Unwatched(), watching)
 
 
@@ -272,7 +285,7 @@ def sorted_out(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(settings, objects): a model that is named and clients that are counted are settings."""
     given = {"model": model, "clients": clients, "test": test}
-    named = {name for name, kind in (("model", str), ("clients", int)) if isinstance(given[name], kind)}
+    named = {name for name, kind in (("model", str), ("clients", Integral)) if isinstance(given[name], kind)}
     objects = {name: value for name, value in given.items() if value is not None and name not in named}
     return {**settings, **{name: given[name] for name in named}}, objects
 
@@ -406,7 +419,7 @@ def resume(
 
     Data, model and method must be those that the run began with; `accept_changes` goes on with others, and records it.
     """
-    folder = Path(run)
+    folder = as_path("run", run)
     watching = trackers(track)
     observer = observer or Unwatched()
     if (folder / packed.NAME).is_file():
@@ -436,7 +449,7 @@ def load_run(
     test: Any = None,
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
-    folder = Path(run)
+    folder = as_path("run", run)
     return _loaded(_world(folder, method, model, clients, test), folder)
 
 

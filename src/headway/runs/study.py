@@ -19,7 +19,7 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import run
-from headway.runs.files import read_json, slug
+from headway.runs.files import as_path, read_json, slug
 from headway.runs.run import Observer, Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import FREE, Scenario
@@ -146,7 +146,7 @@ def compare(
     folder = None
     if out is not None:
         _check_folders(names)
-        folder = run.claim(Path(out), chosen, names)
+        folder = run.claim(as_path("out", out), chosen, names)
     try:
         return _run_all(asked, chosen, folder, observer, track, objects)
     except UserError:

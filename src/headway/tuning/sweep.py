@@ -22,11 +22,11 @@ from torch import nn
 from headway.data.sources.files import Missing
 from headway.engine.choice import runs_on
 from headway.engine.world import build, device_of
-from headway.errors import Diverged, UserError
+from headway.errors import Diverged, MachineError, OutOfMemory, UserError
 from headway.methods.spelling import method as spelled
 from headway.runs import records, run, splits
 from headway.runs.environment import commit, environment
-from headway.runs.files import made, read_json, slug, write_json
+from headway.runs.files import as_path, made, read_json, slug, write_json
 from headway.runs.run import Observer
 from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
@@ -180,7 +180,7 @@ def sweep(
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             return dataclasses.replace(plan.run(Path(folder), own, observer), folder=None)
-    return plan.run(Path(out), own, observer)
+    return plan.run(as_path("out", out), own, observer)
 
 
 def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, settings: dict[str, Any]) -> Path:
@@ -358,6 +358,8 @@ class _Runner:
         try:
             chosen = self.scenario.changed(**one.settings)
             scores = tuple(self._score(one, seed, rounds) for seed in run.seeded(chosen))
+        except (OSError, MachineError, OutOfMemory):  # no fault of the candidate's
+            raise
         except Exception as fault:
             message = " ".join(str(fault).split()) or type(fault).__name__
             status = "diverged" if isinstance(fault, Diverged) else "failed"

@@ -28,6 +28,7 @@ NAMES = {
     "lost": "clients/lost",
     "late": "clients/late",
     "partial": "clients/partial",
+    "failed": "clients/failed",
     "rate": "training/rate",
     "update_norm": "training/update_norm",
     "steps": "training/local_steps",

@@ -1,0 +1,195 @@
+"""How a command ends: what went wrong as one line on standard error, and an exit code.
+
+0 done, 2 a mistake in the request, 1 a failure of ours or of the machine, 128 + n stopped by signal n (130: Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from headway import elsewhere
+from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, shown
+from headway.scenario import is_text
+
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that ask a program to end; Windows does not have the last."""
+
+
+class Ended(Exception):
+    """A command's end that is understood: the line to print and the exit code."""
+
+    def __init__(self, line: str, code: int) -> None:
+        super().__init__(line)
+        self.code = code
+
+
+class resumable:
+    """Says how to go on when a signal or the machine ends what is inside.
+
+    `folder` is that of a run or of a comparison; `again` says that the same command goes on.
+    """
+
+    def __init__(self, folder: Path, again: bool = False) -> None:
+        self.folder, self.again = folder, again
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if fault is None:
+            return
+        advice = ""
+        if self.again:
+            advice = f"; the same command goes on: headway {shlex.join(sys.argv[1:])}"
+        elif os.path.isfile(self.folder / "scenario.toml"):
+            advice = f"; go on with: headway resume {shlex.quote(str(self.folder))}"
+        if isinstance(fault, KeyboardInterrupt):
+            raise Ended(f"stopped{advice or ' before it began'}", _stopped(fault)) from None
+        line = of_the_machine(fault)
+        if line is not None:
+            raise Ended(f"{line}{advice}", 1) from None
+
+
+def of_the_machine(fault: BaseException) -> str | None:
+    """A failure of the machine in one line; None for any other."""
+    if isinstance(fault, MachineError):
+        return str(fault)
+    if isinstance(fault, OSError):
+        places = [shown(place) for place in (fault.filename, fault.filename2) if place is not None]
+        return ": ".join([fault.strerror or str(fault) or type(fault).__name__, *places])
+    if isinstance(fault, UnicodeEncodeError):
+        return f"{shown(fault.object[max(fault.start - 20, 0) : fault.end + 20])} cannot be written as {fault.encoding}"
+    if isinstance(fault, MemoryError) or (isinstance(fault, RuntimeError) and "allocate memory" in str(fault)):
+        return f"there is too little memory ({str(fault) or type(fault).__name__})"
+    return None
+
+
+def _stopped(fault: KeyboardInterrupt) -> int:
+    return 128 + (fault.number if isinstance(fault, Interrupted) else signal.SIGINT)
+
+
+def complain(message: str) -> None:
+    """One line on standard error, where there is one."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"headway: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def answered(command: Callable[[], Any]) -> int:
+    """The exit code of a command, after its complaint; what is not understood is raised."""
+    _open_standard_streams()
+    heard: list[int] = []
+
+    def raised(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        raise Interrupted(number)
+
+    try:
+        for argument in sys.argv[1:]:
+            if not is_text(argument):
+                raise UserError(
+                    f"an argument is not UTF-8 text: {shown(argument)}; use other letters, or rename the file"
+                )
+        if sys.stdout is None:
+            raise MachineError("standard output is closed; give it a place, such as > /dev/null")
+        with _signals(raised, instead_of=(signal.SIG_DFL, signal.default_int_handler)):
+            code = command()
+        if heard:  # typer makes an exit code of it
+            raise Interrupted(heard[0])
+        try:
+            sys.stdout.flush()
+        except OSError as fault:
+            raise MachineError(f"standard output cannot be written: {of_the_machine(fault)}") from None
+    except BaseException as fault:
+        known = _complaint(fault)
+        if heard and not isinstance(fault, Ended):  # whatever a module in the middle of its import makes of it
+            known = "stopped", 128 + heard[0]
+        if known is None:
+            raise
+        line, code = known
+        with _signals(signal.SIG_IGN):  # a second Ctrl-C has the same answer
+            _let_go_of_standard_output()
+            if line:
+                complain(line)
+    return code if isinstance(code, int) else 0
+
+
+def _complaint(fault: BaseException) -> tuple[str, int] | None:
+    """Line and code; an empty line where all was said."""
+    if isinstance(fault, Ended):
+        return str(fault), fault.code
+    if isinstance(fault, UserError):
+        return str(fault), 2
+    if isinstance(fault, ClientError | SlotError | RunsFailed):
+        return str(fault), 1
+    if isinstance(fault, KeyboardInterrupt):
+        return "stopped", _stopped(fault)
+    if isinstance(fault, SystemExit) and isinstance(fault.__context__, OSError):  # typer's answer to a closed pipe
+        fault = fault.__context__
+    line = of_the_machine(fault)
+    if line is not None:
+        nameless = isinstance(fault, OSError) and fault.filename is None
+        return (f"standard output or a file cannot be written: {line}" if nameless else line), 1
+    if hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
+        message, context = fault.format_message(), getattr(fault, "ctx", None)
+        message = _of_elsewhere(fault, context) or message
+        command = context.command_path if context else "headway"
+        return (f"{message} ({command} --help)" if message else "", 2)  # no command at all: the help was printed
+    return None
+
+
+def _of_elsewhere(fault: Any, context: Any) -> str | None:
+    """What to say to a flag that another library has, where this command has the setting."""
+    name = getattr(fault, "option_name", None)
+    has_settings = context is not None and any(parameter.name == "rounds" for parameter in context.command.params)
+    hint = elsewhere.pointer(name, flag=True) if name and has_settings else None
+    return f"there is no flag '{name}'; {hint}" if hint else None
+
+
+def _open_standard_streams() -> None:
+    """A closed stream's number would be given to the next file that is opened, and get what libraries print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _let_go_of_standard_output() -> None:
+    """What cannot be written there goes nowhere; else Python complains at its end."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _signals(handler: Any, instead_of: tuple[Any, ...] | None = None) -> Iterator[None]:
+    """Another answer to Ctrl-C, SIGTERM and SIGHUP (a terminal that closes) inside.
+
+    Only in place of one of the answers `instead_of`, where they are given: who ignores a signal goes on doing so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    changed = [number for number, old in before.items() if instead_of is None or old in instead_of]
+    try:
+        for number in changed:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, before[number] or signal.SIG_DFL)
