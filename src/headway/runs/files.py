@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -35,17 +36,54 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
+def parsed(content: bytes | str) -> Any:
+    """What JSON says; a `ValueError` with its reason where it is none that Headway writes."""
+    try:
+        return json.loads(content, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise UserError(f"{path} is damaged: it holds no JSON object")
-        return content
+        content = parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} is missing") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as fault:
+    except (OSError, ValueError) as fault:
         raise UserError(f"{path} cannot be read: {fault}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+CHECK = "check"
+"""The last key of a checked JSON file: `checksum` of all others."""
+
+
+def checksum(content: Any) -> str:
+    """The SHA-256 of plain data, written with sorted keys: spaces and line ends of a file do not count."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_checked(path: Path, content: dict[str, Any]) -> None:
+    """Write an object with its checksum."""
+    kept = {name: value for name, value in content.items() if name != CHECK}
+    write_json(path, {**kept, CHECK: checksum(json.loads(json.dumps(kept)))})
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """An object that `write_checked` wrote, or one from before there were checksums."""
+    content = read_json(path)
+    if CHECK in content and content.pop(CHECK) != checksum(content):
+        raise UserError(
+            f"{path} is damaged: it fails its checksum; put it back from a copy, for Headway's files are not to be edited"
+        )
+    return content
 
 
 def made(folder: Path) -> Path:
