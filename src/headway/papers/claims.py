@@ -8,9 +8,10 @@ from typing import Any
 from headway.errors import UserError
 from headway.papers.plan import Plan
 from headway.papers.reproduce import Outcome, Outcomes, about, difference, found_in, places
-from headway.runs import records
-from headway.runs.files import made, read_json, write_atomically, write_json
-from headway.scenario import scenario as scenario_of
+from headway.runs.files import made, read_checked, write_atomically, write_checked
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
+from headway.runs.folder import sealed
 
 NOTE = "reproduce.json"
 _FILES = ("rounds.jsonl", "summary.json")
@@ -22,7 +23,7 @@ def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) 
     No file of a claim names a folder of this machine. What a claim has is replaced by the same run only, with as many
     rounds or more.
     """
-    note = read_json(made(into) / NOTE) if (into / NOTE).is_file() else {}
+    note = read_checked(made(into) / NOTE) if (into / NOTE).is_file() else {}
     if note.get("scale", plan.scale) != plan.scale:
         raise UserError(f"{into} holds runs at scale {note['scale']}, not {plan.scale}; give another folder")
     kept = {one: target for one, target in places(plan, into).items() if one in outcomes}
@@ -33,7 +34,9 @@ def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) 
     for one, target in kept.items():
         _copy(outcomes[one], made(target))
     there = found_in(whole, into)
-    write_json(into / NOTE, {**about(whole.only(there)), "runs": len(origins), "made": dict(sorted(origins.items()))})
+    write_checked(
+        into / NOTE, {**about(whole.only(there)), "runs": len(origins), "made": dict(sorted(origins.items()))}
+    )
     return there
 
 
@@ -47,10 +50,10 @@ def _check(outcome: Outcome, target: Path) -> None:
     if outcome.failure is not None:
         raise UserError(f"{folder} failed ({outcome.failure}); a claim is of runs that did not")
     if (target / "scenario.toml").is_file():
-        other = difference(scenario_of(folder), scenario_of(target), ("rounds",))
+        other = difference(scenario_in(folder), scenario_in(target), ("rounds",))
         if other is not None:
             raise UserError(f"{target} is another run: {other}")
-        had = len(records.read(target / "rounds.jsonl"))
+        had = len(read_folder(target, whole=True).rounds.records)
         if len(outcome.records) < had:
             raise UserError(f"{target} has {had} rounds, {folder} only {len(outcome.records)}")
 
@@ -62,8 +65,7 @@ def _copy(outcome: Outcome, target: Path) -> None:
             write_atomically(target / name, (folder / name).read_bytes())
         else:
             (target / name).unlink(missing_ok=True)
-    scenario = scenario_of(folder).changed(data_dir=None)
-    write_atomically(target / "scenario.toml", scenario.as_toml().encode())
+    write_atomically(target / "scenario.toml", sealed(scenario_in(folder).changed(data_dir=None)))
 
 
 def _origin(outcome: Outcome, source: Path) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _origin(outcome: Outcome, source: Path) -> dict[str, Any]:
     folder = _folder(outcome).resolve()
     for above in (folder, *folder.parents):
         if (above / NOTE).is_file():
-            note = read_json(above / NOTE)
+            note = read_checked(above / NOTE)
             one = note.get("made", {}).get(folder.relative_to(above).as_posix(), note)
             return {"commit": one.get("commit", ""), "environment": one.get("environment", {})}
         if above == source.resolve():

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headway.errors import UserError
+from headway.errors import DamagedRun, UserError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -32,8 +32,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _as_json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, content: Any) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_atomically(path, _as_json(content))
 
 
 def parsed(content: bytes | str) -> Any:
@@ -53,11 +57,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing") from None
+        raise DamagedRun(f"{path} is missing") from None
     except (OSError, ValueError) as fault:
-        raise UserError(f"{path} cannot be read: {fault}") from None
+        raise DamagedRun(f"{path} cannot be read: {fault}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
+        raise DamagedRun(f"{path} is damaged: it holds no JSON object")
     return content
 
 
@@ -70,18 +74,23 @@ def checksum(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def sealed_json(content: dict[str, Any]) -> bytes:
+    """An object as JSON, with its checksum last."""
+    kept = {name: value for name, value in content.items() if name != CHECK}
+    return _as_json({**kept, CHECK: checksum(json.loads(json.dumps(kept)))})
+
+
 def write_checked(path: Path, content: dict[str, Any]) -> None:
     """Write an object with its checksum."""
-    kept = {name: value for name, value in content.items() if name != CHECK}
-    write_json(path, {**kept, CHECK: checksum(json.loads(json.dumps(kept)))})
+    write_atomically(path, sealed_json(content))
 
 
 def read_checked(path: Path) -> dict[str, Any]:
     """An object that `write_checked` wrote, or one from before there were checksums."""
     content = read_json(path)
     if CHECK in content and content.pop(CHECK) != checksum(content):
-        raise UserError(
-            f"{path} is damaged: it fails its checksum; put it back from a copy, for Headway's files are not to be edited"
+        raise DamagedRun(
+            f"{path} is damaged: it fails its checksum; put it back from a copy (Headway's own files are not edited)"
         )
     return content
 

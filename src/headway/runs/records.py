@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import IO, Any
 
-from headway.errors import UserError
+from headway.errors import DamagedRun, UserError
 from headway.runs.files import parsed
 
 try:
@@ -52,12 +53,20 @@ class Chain:
 class Rounds:
     """What a rounds.jsonl holds, up to a round."""
 
-    records: list[dict[str, Any]] = field(default_factory=list)
-    chain: Chain = field(default_factory=Chain)
-    checked: bool = True
+    records: list[dict[str, Any]]
+    checked: bool
     """Whether its lines have checksums; before Headway wrote them, they had none."""
-    size: int = 0
+    size: int
     """How many bytes these records take in the file."""
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The checksums of all of them."""
+        return chained(self.records)
+
+
+def chained(records: Iterable[dict[str, Any]]) -> Chain:
+    return reduce(Chain.then, records, Chain())
 
 
 def load(path: Path, round: int | None = None) -> Rounds:
@@ -65,31 +74,32 @@ def load(path: Path, round: int | None = None) -> Rounds:
 
     What comes after `round` is not looked at. Anything wrong up to there is one line that says what is sound.
     """
+    content = path.read_bytes() if path.is_file() else b""
+    checked = CHAIN.encode() in content
     records: list[dict[str, Any]] = []
-    chain, held, size = Chain(), 0, 0
-    for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else ():
-        number = len(records) + 1
-        if not line.endswith(b"\n") or (round is not None and number > round):
+    chain, held, size = "", False, 0
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        if round is not None and number > round:
             break
         try:
             record = parsed(line)
             check = record.pop(CHAIN, None) if isinstance(record, dict) else None
             _check(record, number)
-            chain = chain.then(record)
-            if check not in (None, chain.whole):
+            chain = _linked(chain, record) if checked else ""
+            if check not in (None, chain):
                 raise ValueError("it is not what was written after the lines before it (its checksum differs)")
             if check is None and held:
                 raise ValueError("it has no checksum, the lines before it have")
         except ValueError as fault:
-            raise UserError(f"{path}, line {number} is damaged: {fault}; {_sound(number - 1)}") from None
-        held = held or (number if check is not None else 0)
+            raise DamagedRun(f"{path}, line {number} is damaged: {fault}; {_sound(number - 1)}") from None
+        held = held or check is not None
         records.append(record)
-        size += len(line)
+        size += len(line) + 1
     if round is not None and len(records) < round:
-        raise UserError(
+        raise DamagedRun(
             f"{path} does not hold rounds 1 to {round}, which the checkpoint was made after; {_sound(len(records))}"
         )
-    return Rounds(records, chain, bool(held) or not records, size)
+    return Rounds(records, held or not records, size)
 
 
 def _sound(rounds: int) -> str:
@@ -108,7 +118,7 @@ def _check(record: Any, number: int) -> None:
         if name not in record:
             raise ValueError(f"it does not have '{name}'")
     for name, value in record.items():
-        if not (_listed(value) if name == "clients" else _measured_on(value) if name == "measured_on" else _number(value)):
+        if not _OTHERS.get(name, _number)(value):
             raise ValueError(f"'{name}' is {json.dumps(value)[:40]}")
 
 
@@ -116,25 +126,22 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _place(value: Any) -> bool:
+    return value in ("test", "validation")
+
+
 def _listed(value: Any) -> bool:
     return isinstance(value, list) and all(type(client) is int for client in value)
 
 
-def _measured_on(value: Any) -> bool:
-    return value in ("test", "validation")
+_OTHERS = {"clients": _listed, "measured_on": _place}
+"""What is not a number."""
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every whole line; a last line that a kill cut short is left out."""
-    return load(path).records
-
-
-def cut(path: Path, round: int) -> Rounds:
-    """Remove what lies after a round, and return what stays."""
-    kept = load(path, round)
+def cut(path: Path, kept: Rounds) -> None:
+    """Remove what lies after these rounds."""
     with path.open("ab") as file:
         file.truncate(kept.size)
-    return kept
 
 
 @contextmanager
