@@ -32,10 +32,12 @@ def runs_in(folder: Path, row: str, commit: str, accuracy: float) -> Path:
     wanted = plan(preset(ITEM), rows=[row]).runs[0]
     kept = folder / "mnist-iid-4x4" / row / "seed-0"
     (kept / "checkpoint").mkdir(parents=True)
-    (kept / "checkpoint" / "manifest.json").write_text("{}", encoding="utf-8")
+    (kept / "checkpoint" / "clients.rows").write_bytes(b"rows")
     (kept / "split.npz").write_bytes(b"split")
     (kept / "scenario.toml").write_text(wanted.scenario.changed(data_dir="/my/data").as_toml(), encoding="utf-8")
-    lines = [{"round": n, "accuracy": accuracy, "accuracy_smoothed": accuracy, "global_loss": 1 / n} for n in (1, 250)]
+    other = dict.fromkeys(("steps", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"), 1)
+    scores = {"accuracy": accuracy, "accuracy_smoothed": accuracy}
+    lines = [{"round": n, **scores, "global_loss": 1 / n, **other} for n in range(1, 251)]
     (kept / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     write_json(kept / "summary.json", {"finished": True})
     write_json(folder / "reproduce.json", {"scale": "full", "commit": commit, "environment": {"hardware": row}})
@@ -101,7 +103,7 @@ def test_a_claim_is_replaced_by_the_same_run_with_more_rounds_only(tmp_path: Pat
 
     shorter = runs_in(tmp_path / "b", "fednag", "two", 0.9)
     (shorter / kept / "rounds.jsonl").write_text(before.splitlines()[0] + "\n", encoding="utf-8")
-    refused(shorter, "has 2 rounds, .* only 1")
+    refused(shorter, "has 250 rounds, .* only 1")
     failed = runs_in(tmp_path / "c", "fednag", "three", 0.9)
     write_json(failed / kept / "summary.json", {"finished": False, "failure": "round 9: no"})
     refused(failed, r"failed \(round 9: no\)")

@@ -83,6 +83,7 @@ def reproduce(
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
     from headway.papers.reproduce import found_in, noted
+    from headway.runs.folder import UNCHECKED
 
     if format not in FORMATS:
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
@@ -115,6 +116,8 @@ def reproduce(
     _runnable(chosen)
     if source is not None:
         outcomes = found_in(plan, source)
+        if not all(outcome.checked for outcome in outcomes.values()):
+            aside().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
         if claim is not None:
             whole = planned(chosen, scale=scale, profile=profile, **settings)
             outcomes = keep(plan, outcomes, source, whole, claim)

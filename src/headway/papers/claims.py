@@ -34,9 +34,8 @@ def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) 
     for one, target in kept.items():
         _copy(outcomes[one], made(target))
     there = found_in(whole, into)
-    write_checked(
-        into / NOTE, {**about(whole.only(there)), "runs": len(origins), "made": dict(sorted(origins.items()))}
-    )
+    runs = {"runs": len(origins), "made": dict(sorted(origins.items()))}
+    write_checked(into / NOTE, {**about(whole.only(there)), **runs})
     return there
 
 

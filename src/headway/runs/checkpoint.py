@@ -146,7 +146,7 @@ def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     if hashlib.sha256(content).hexdigest() != digest:
         raise DamagedRun(f"the checkpoint is damaged: {path} ({len(content)} bytes) fails its checksum")
     try:
-        return safetensors.torch.load(content)  # type: ignore[no-any-return]
+        return safetensors.torch.load(content)
     except SafetensorError as fault:
         raise DamagedRun(f"the checkpoint is damaged: {path}: {fault}") from None
 

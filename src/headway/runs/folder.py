@@ -167,7 +167,7 @@ def _check_settings(path: Path, found: Scenario, kept: dict[str, Any] | None, en
     if kept is not None:
         other = checkpoint.other_setting(kept["scenario"], found)
         if other is not None:
-            raise _changed(path, "{} is {}, but the run was made with {}".format(*other))
+            raise _changed(path, "{} is {}, but {} was run with {}".format(*other[:2], path.parent, other[2]))
     for name, key in (("method", "name"), ("seed", "seed"), ("buffers", "buffers")):
         now = getattr(found, name)
         if ended.get("finished") and ended.get(key, now) != now:

@@ -34,7 +34,7 @@ from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import made, write_atomically, write_checked
 from headway.runs.fingerprints import settle
-from headway.runs.folder import ROUNDS, UNCHECKED, RunFolder, sealed
+from headway.runs.folder import ROUNDS, UNCHECKED, RunFolder, sealed, verify
 from headway.runs.folder import failure as failure
 from headway.runs.folder import finished as finished
 from headway.runs.folder import read as read_folder
@@ -489,17 +489,21 @@ def _result(found: RunFolder, handed: Callable[[], nn.Module]) -> Result:
     return Result(method, found.scenario, found.rounds.records, handed, executor, found.path, found.rounds.checked)
 
 
-def recorded(folder: Path) -> Result:
-    """A run as its files tell it, without its data; its model is loaded when it is asked for."""
+def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
+    """A run as its files tell it, without its data; its model is loaded when it is asked for.
+
+    `verified`: the checkpoint and the split are read too, so that nothing of the folder is damaged.
+    """
     _opened(folder)
-    found = read_folder(folder)
+    found = verify(folder) if verified else read_folder(folder)
     if found.manifest is None and not found.finished:
         raise UserError(f"{folder} has no checkpoint yet")
 
     def model() -> nn.Module:
         return _loaded(_world(folder, None, None, None, None), folder).model
 
-    return _result(found, model)
+    result = _result(found, model)
+    return result if observer is None else _told(result, observer)
 
 
 def seeded(scenario: Scenario) -> list[Scenario]:

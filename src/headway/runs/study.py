@@ -249,11 +249,13 @@ def _note(folder: Path) -> str:
     return ""
 
 
-def load_study(folders: Sequence[Path], tuned: bool = False, observer: Observer | None = None) -> Study:
+def load_study(
+    folders: Sequence[Path], tuned: bool = False, observer: Observer | None = None, verified: bool = False
+) -> Study:
     """Finished or unfinished runs from their folders; the folder of a study or of a paper's column stands for its runs.
 
     `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` is told
-    where the numbers of a run could not be checked.
+    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
     """
     tell = (observer or run.Unwatched()).tell
     checked = True
@@ -262,7 +264,7 @@ def load_study(folders: Sequence[Path], tuned: bool = False, observer: Observer 
     runs: dict[str, list[Result]] = {}
     first: Result | None = None
     for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
-        result = run.recorded(place)
+        result = run.recorded(place, verified=verified)
         if (reason := run.failure(place)) is not None:
             failed.append(_told(f"{result.method}, seed {result.scenario.seed}", reason))
         checked = checked and result.checked

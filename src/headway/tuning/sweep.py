@@ -22,7 +22,7 @@ from torch import nn
 from headway.data.sources.files import Missing
 from headway.engine.choice import runs_on
 from headway.engine.world import build, device_of
-from headway.errors import Diverged, UserError
+from headway.errors import DamagedRun, Diverged, UserError
 from headway.methods.spelling import method as spelled
 from headway.runs import run, splits
 from headway.runs.environment import commit, environment
@@ -360,6 +360,8 @@ class _Runner:
         try:
             chosen = self.scenario.changed(**one.settings)
             scores = tuple(self._score(one, seed, rounds) for seed in run.seeded(chosen))
+        except DamagedRun:
+            raise  # another candidate would be the best
         except Exception as fault:
             message = " ".join(str(fault).split()) or type(fault).__name__
             status = "diverged" if isinstance(fault, Diverged) else "failed"
@@ -370,8 +372,11 @@ class _Runner:
     def _score(self, one: Candidate, scenario: Scenario, rounds: int) -> float:
         place = self._place(one, scenario)
         noted = place / "diverged.json"
-        if noted.is_file() and read_checked(noted)["rounds"] <= rounds:  # it would again; the stage before was good
-            raise Diverged(str(read_checked(noted)["failure"]))
+        note = read_checked(noted) if noted.is_file() else {"rounds": rounds + 1}
+        if type(note.get("rounds")) is not int:
+            raise DamagedRun(f"{noted} is damaged: it does not tell a round")
+        if note["rounds"] <= rounds:  # it would again; the stage before was good
+            raise Diverged(str(note.get("failure")))
         try:
             past = self._records(one, scenario, rounds, place)
             last = next(record for record in past if record["round"] == rounds)

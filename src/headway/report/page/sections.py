@@ -13,7 +13,8 @@ from headway.errors import UserError
 from headway.methods.spelling import method as spelled
 from headway.report.page import commands as again
 from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
-from headway.runs.run import Result, failure, finished
+from headway.runs.folder import failure, finished, summary
+from headway.runs.run import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained
 
