@@ -422,7 +422,7 @@ def test_a_folder_of_an_earlier_version_goes_on_with_checksums(stopped: Path, wh
         seen = resumed(folder)
     assert [str(one.message).split(" ")[0] for one in told] == [str(folder), "some"]
     assert seen == resumed(whole)
-    assert reported(folder)[2] == reported(whole)[2]  # without a line: the first new line is a checksum of the old ones too
+    assert reported(folder)[2] == reported(whole)[2]  # the first new line's checksum is of the old ones too
     changed = lines(folder)
     changed[0] = changed[0].replace(b'"loss": ', b'"loss": 1')
     (folder / "rounds.jsonl").write_bytes(b"".join(changed))
