@@ -96,7 +96,7 @@ _SHAPE_2: dict[str, Callable[[Any], bool]] = {
     "rounds": _text,
     "ends": lambda value: isinstance(value, dict),
     "split": _text,
-    "fingerprints": lambda value: isinstance(value, dict) and (not value or isinstance(value.get("now"), dict)),
+    "fingerprints": lambda value: not value or (isinstance(value, dict) and isinstance(value.get("now"), dict)),
     "threads": lambda value: value is None or (_count(value) and value > 0),
 }
 
@@ -109,7 +109,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.pop(CHECK, None) != checksum(manifest):
         raise DamagedRun(f"the checkpoint is damaged: {path} fails its checksum")
     for name, fits in (_SHAPE | (_SHAPE_2 if manifest["format"] == FORMAT else {})).items():
-        if name not in manifest or not fits(manifest[name]):
+        if not fits(manifest.get(name)):
             raise DamagedRun(f"the checkpoint is damaged: {path} does not tell its '{name}'")
     return dict.fromkeys(_SHAPE_2) | manifest
 
