@@ -250,7 +250,7 @@ def test_markdown_and_latex_say_what_is_distinguishable(rows: list[dict[str, Any
     assert text.splitlines()[0].startswith(
         "| method | smoothed accuracy % | against best | rounds to 50.0 % | rounds ag"
     )
-    assert "95 % interval (paired t); distinguishable: p < 0.05 after Holm's rule" in text
+    assert "95 % interval (paired t); distinguishable: p below 0.05 after Holm's rule" in text
     assert "$-$3.00 [$-$4.24, $-$1.76] distinguishable" in tables.latex(rows, SCENARIO)
 
 

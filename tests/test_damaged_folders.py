@@ -21,8 +21,9 @@ from conftest import SMALL, norm_free, unequal_clients
 from damaging import Look, damaged
 from headway.cli import main as cli
 from headway.errors import UserError
-from headway.papers import reproduce
+from headway.papers import claims, reproduce
 from headway.random import built
+from headway.runs import packed
 from headway.runs.files import read_json, write_checked, write_json
 from headway.runs.run import Result
 from headway.runs.study import load_study, resume_study
@@ -61,6 +62,15 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "study"
     hw.compare(["fedavg", "fedprox"], out=folder, executor="serial", **LITTLE)
     write_checked(folder / "reproduce.json", {"item": "paper/table-1", "title": "Table 1", "seeds": 1, "made": {}})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def claimed(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished run as it is kept for others: packed, without its checkpoint."""
+    folder = tmp_path_factory.mktemp("claimed") / "run"
+    folder.mkdir()
+    claims._copy(reproduce.read(whole), folder)
     return folder
 
 
@@ -104,7 +114,7 @@ def gone_on(folder: Path) -> Any:
 
 def tabled(folder: Path) -> Any:
     """As `headway reproduce --from` looks at a folder."""
-    found = reproduce._read(folder)
+    found = reproduce.read(folder)
     sure = found.records[:2]  # that a line after the checkpoint is lost, a kill does too
     return sure, found.failure, reproduce.noted(folder)
 
@@ -112,6 +122,7 @@ def tabled(folder: Path) -> Any:
 CASES: dict[str, tuple[str, tuple[Look, ...]]] = {
     "a finished run": ("whole", (reported, verified, resumed, tabled)),
     "a stopped run": ("stopped", (reported, resumed, loaded, tabled)),
+    "a kept run": ("claimed", (reported, verified, tabled)),
     "a comparison": ("compared", (reported, verified, gone_on)),
 }
 
@@ -198,6 +209,15 @@ def test_rounds_of_another_run_are_refused(whole: Path, tmp_path: Path) -> None:
     refused(reported, folder, "rounds 1 to 4 are not those that the checkpoint was made with")
     shutil.rmtree(folder / "checkpoint")
     refused(reported, folder, r"rounds 1 to 4 are not those that summary\.json was made of")
+
+
+def test_packed_rounds_of_another_run_are_refused(claimed: Path, tmp_path: Path) -> None:
+    folder = copied(claimed, tmp_path)
+    assert [one["round"] for one in reproduce.read(folder).records] == [1, 2, 3, 4]
+    other = [{**one, "accuracy": 0.5} for one in reproduce.read(folder).records]
+    (folder / packed.NAME).write_bytes(packed.pack(other))
+    for look in (reported, tabled):
+        refused(look, folder, r"are not those that summary\.json was kept with")
 
 
 def test_every_line_has_the_checksum_that_the_documentation_says(whole: Path) -> None:

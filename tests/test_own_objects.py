@@ -282,7 +282,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "client 1, row 2: the target holds -inf; every",
     ),
     "infinity in single precision, the run in double": (
-        {"precision": "fp64", "test": (PAIR[0] * torch.inf, PAIR[1])},
+        {"precision": "fp64", "test": (PAIR[0] + torch.inf, PAIR[1])},
         "the test set, row 0: the input holds inf; every",
     ),
     "nan in the test set": ({"test": (PAIR[0] * torch.nan, PAIR[1])}, "the test set, row 0: the input holds nan"),

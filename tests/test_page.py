@@ -8,7 +8,6 @@ import math
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -376,31 +375,6 @@ def test_a_column_of_a_reproduced_table_is_a_comparison_with_its_mark(
 
 
 # ── in a browser ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --window-size=1280,1000"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium without a screen; it is given its driver, so nothing is downloaded."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        missing = "chromium" if chromium is None else "chromedriver"
-        pytest.skip(f"{missing} is not installed (Debian: apt-get install chromium chromium-driver, or make browser)")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    window = webdriver.Chrome(options=options, service=Service(driver))
-    yield window
-    window.quit()
 
 
 @pytest.fixture

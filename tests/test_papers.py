@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typer.testing import CliRunner
 from headway.cli.main import app
 from headway.errors import UserError
 from headway.papers import estimate, table
+from headway.papers.found import found_in
 from headway.papers.measures import at_scale, measured
 from headway.papers.plan import Plan, plan
 from headway.papers.preset import Column, Preset, Row, Spelling, every_preset, preset
 from headway.papers.published import FOLDER, Published
-from headway.papers.reproduce import Outcome, found_in, reproduce
+from headway.papers.reproduce import Outcome, reproduce
 from headway.runs.run import simulate
 from headway.scenario import Scenario
 
@@ -301,6 +303,26 @@ def test_a_folder_of_other_runs_is_refused(tmp_path: Path) -> None:
         reproduce(plan(_preset("fedavg")), tmp_path, Watching())
 
 
+def test_a_folder_says_of_each_run_what_made_it(tmp_path: Path) -> None:
+    """Also of those that another command made before."""
+
+    def made(folder: Path) -> dict[str, str]:
+        told = json.loads((folder / "reproduce.json").read_text(encoding="utf-8"))["made"]
+        return {place.split("/")[1]: one["command"] for place, one in told.items()}
+
+    reproduce(plan(_preset("fedavg"), rounds=1), tmp_path, Watching(), command="one")
+    reproduce(plan(_preset("fedavg", "fedacg"), rounds=1), tmp_path, Watching(), command="two")
+    assert made(tmp_path) == {"fedavg": "one", "fedacg": "two"}
+    reproduce(plan(_preset("fedavg"), rounds=1), tmp_path, Watching(), command="three")  # nothing is left to run
+    assert made(tmp_path) == {"fedavg": "one", "fedacg": "two"}
+    (run,) = (tmp_path).rglob("fedacg/seed-0")
+    (run / "summary.json").unlink()  # as a kill leaves it
+    reproduce(plan(_preset("fedacg"), rounds=1), tmp_path, Watching(), command="four")
+    assert made(tmp_path) == {"fedavg": "one", "fedacg": "four"}
+    told = json.loads((tmp_path / "reproduce.json").read_text(encoding="utf-8"))["made"]
+    assert [one["begun"]["command"] for one in told.values() if "begun" in one] == ["two"]
+
+
 def test_the_table_comes_from_finished_runs(tmp_path: Path) -> None:
     """Runs are found wherever they lie, with fewer rounds too; what they did not reach is not claimed."""
     reproduce(plan(_preset("fedavg", "fedacg"), rounds=3), tmp_path / "some" / "where", Watching())
@@ -415,7 +437,10 @@ def test_a_figure_from_the_shell(real_data: Callable[[str], Path], tmp_path: Pat
     assert all(line["scale"] == "tiny" for line in lines)
     assert all(float(line["measured"]) > 5 and not line["gap"] for line in lines)
     assert "SCALED DOWN" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
-    assert said(which[0], "--from", out, "--format", "csv", "--seeds", "1") == text
+    assert said(which[0], "--from", out, "--format", "csv", "--seeds", "1", "--rounds", "2") == text
+    asked = json.loads((tmp_path / "out" / "reproduce.json").read_text(encoding="utf-8"))["command"]
+    assert asked.startswith("headway reproduce gradma/table-1 ")
+    assert sorted(shlex.split(asked)[2:]) == sorted([*which, *little[:-2]])  # no folder of this machine
 
 
 def test_a_narrow_terminal_has_every_measure_in_some_table() -> None:

@@ -25,8 +25,12 @@ _FILES = {"markdown": "table.md", "latex": "table.tex", "csv": "table.csv"}
 
 
 def reproduce(
+    context: typer.Context,
     item: Annotated[str | None, typer.Argument(help="PAPER/ITEM, such as fedacg/table-1a", show_default=False)] = None,
     every: Annotated[bool, typer.Option("--list", help="list every table and figure")] = False,
+    board: Annotated[
+        bool, typer.Option("--board", help="one page of all items, from the runs in results or --from FOLDER")
+    ] = False,
     rows: Annotated[
         str | None, typer.Option(help="methods or settings of rows, with commas", show_default=False)
     ] = None,
@@ -65,14 +69,18 @@ def reproduce(
         ),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="make the table from the runs in a folder", show_default=False)
+        list[Path] | None,
+        typer.Option("--from", help="make the table from the runs in a folder; repeatable", show_default=False),
     ] = None,
     claim: Annotated[
         Path | None,
         typer.Option(
-            help="with --from: keep the runs in this folder, without checkpoints, with its table", show_default=False
+            help="with --from: add the runs to this folder, without checkpoints, with its table", show_default=False
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="with --claim: take the place of runs that are there with other numbers")
+    ] = False,
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal",
     json: Annotated[bool, JSON] = False,
     track: Annotated[list[str] | None, TRACK] = None,
@@ -80,56 +88,89 @@ def reproduce(
 ) -> None:
     """Run a table or a figure of a paper, and print it beside the published numbers."""
     from headway.papers.claims import keep
+    from headway.papers.found import found_in, notes
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
-    from headway.papers.reproduce import found_in, noted
+    from headway.report.figures import shrunk
     from headway.runs.folder import UNCHECKED
 
     if format not in FORMATS:
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
     if trial and not dry_run:
         raise UserError("--trial estimates the time of a dry run; add --dry-run")
-    if claim is not None and source is None:
+    if claim is not None and not source:
         raise UserError("--claim keeps runs that are there; give their folder with --from")
     if claim is not None and out is not None:
         raise UserError("--claim writes its tables and pictures beside the runs; leave out --out")
+    if replace and claim is None:
+        raise UserError("--replace is for runs of a claim; add --claim")
+    if board:
+        if item is not None or len(source or []) > 1:
+            raise UserError("--board is of all items, from one folder; leave out the item, and give --from once")
+        _board(source[0] if source else Path("results"), out or Path("runs", "board"), json)
+        return
     if every:
         _list(json)
         return
     if item is None:
         raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
     chosen = preset(item)
-    about = noted(source) if source is not None else {}
+    sources = source or []
+    told = notes(item, *sources, *([claim] if claim is not None else []))
+    if scale is None:
+        scales = {note.get("scale", "full") for note in told} or {"full"}
+        if len(scales) > 1:
+            raise UserError(f"these folders have runs at scale {' and '.join(sorted(scales))}; choose with --scale")
+        (scale,) = scales
     asked = {
         "rounds": rounds,
-        "seeds": about.get("seeds") if seeds is None else seeds,
+        "seeds": max((note["seeds"] for note in told if "seeds" in note), default=None) if seeds is None else seeds,
         "data_dir": data_dir,
         "checkpoint_every": checkpoint_every,
     }
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     settings |= {"device": device, "precision": precision, "executor": executor}
-    scale = scale or about.get("scale", "full")
     plan = planned(chosen, rows=listed(rows), data=listed(data), scale=scale, profile=profile, **settings)
     if dry_run:
         _dry_run(plan, trial, json)
         return
     _runnable(chosen)
-    if source is not None:
-        outcomes = found_in(plan, source)
+    if sources:
+        outcomes = found_in(plan, *sources)
         if not all(outcome.checked for outcome in outcomes.values()):
             aside().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
         if claim is not None:
             whole = planned(chosen, scale=scale, profile=profile, **settings)
-            outcomes = keep(plan, outcomes, source, whole, claim)
+            outcomes = keep(plan, outcomes, sources, whole, claim, replace)
             out, plan = claim, whole
         plan = plan.only(outcomes)
         drawn = [] if out is None else _write(plan, outcomes, out)
+        if claim is not None:
+            drawn = [shrunk(path) for path in drawn]
         _print(plan, outcomes, format, json)
         if out is not None and format == "terminal" and not json:
             _tell(f"tables: {out}", drawn)
         return
     folder = out or Path("runs", "reproduce", chosen.paper, chosen.name + ("-tiny" if scale == "tiny" else ""))
-    _run(plan, folder, format, json, quiet, track or [])
+    _run(plan, folder, format, json, quiet, track or [], _command(context))
+
+
+_ASIDE = {"out", "data_dir", "track", "format", "json", "quiet"}
+"""Options that no number depends on; some name folders of this machine."""
+
+
+def _command(context: typer.Context) -> str:
+    """The command as it was given, for who wants to make the same runs."""
+    words = ["headway", "reproduce"]
+    for one in context.command.params:
+        asked = context.get_parameter_source(str(one.name))
+        if one.name not in _ASIDE and asked is not None and asked.name == "COMMANDLINE":
+            value = context.params[str(one.name)]
+            words += [
+                *([one.opts[-1]] if one.opts[-1].startswith("-") else []),
+                *([] if value is True else [str(value)]),
+            ]
+    return shlex.join(words)
 
 
 def _runnable(preset: Preset) -> None:
@@ -139,6 +180,25 @@ def _runnable(preset: Preset) -> None:
         )
     if not preset.columns:
         raise UserError(f"{preset.item} is {preset.title}: there is nothing to run")
+
+
+def _board(source: Path, out: Path, as_json: bool) -> None:
+    """The page and its picture; or the same as data, and nothing is written."""
+    from headway.papers.board.cells import board, plain
+    from headway.papers.board.page import page
+    from headway.papers.board.picture import pictures
+    from headway.report.page.parts import written
+    from headway.runs.files import made
+
+    told = plain(board(source), out)
+    if as_json:
+        print_json(told)
+        return
+    path = written(page(told), made(out) / "board.html")
+    begun = len({item["item"] for item in told["items"] if item["runs"]})
+    typer.echo(f"{begun} item{'s' if begun != 1 else ''} with runs, {len(told['cells'])} numbers\npage:    {path}")
+    for picture in pictures(told["cells"], out):
+        typer.echo(f"picture: {picture}")
 
 
 def _list(as_json: bool) -> None:
@@ -246,14 +306,14 @@ def _print_dry_run(plan: Plan, lines: list[dict[str, Any]], trial: bool) -> None
         console.print(f"chosen: {choice}", markup=False)
 
 
-def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, track: list[str]) -> None:
+def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, track: list[str], command: str) -> None:
     from headway.cli.progress import Bar
     from headway.papers.reproduce import reproduce as reproduced
 
     choosing = not as_json and any(one.scenario.executor == "auto" for one in plan.runs)
     with Bar(aside(), quiet, choosing) as bar:
         try:
-            outcomes = reproduced(plan, folder, bar, track)
+            outcomes = reproduced(plan, folder, bar, track, command)
         except KeyboardInterrupt:
             bar.tell(f"stopped; the same command goes on: headway {shlex.join(sys.argv[1:])}")
             raise
@@ -300,6 +360,7 @@ def _print(plan: Plan, outcomes: Outcomes, format: str, as_json: bool) -> None:
             console.print(heading, markup=False)
             console.print(one)
             console.print()
-        console.print(table.caption(plan, outcomes), markup=False)
+        for line in table.below(plan, outcomes):
+            console.print(line, markup=False)
     else:
         typer.echo(_text(plan, outcomes, format), nl=False)

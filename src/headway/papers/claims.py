@@ -1,36 +1,40 @@
-"""A claim: an item's runs without what only a resume needs, and where each was made, for others to check."""
+"""A claim: an item's runs without what only a resume needs, and how each was made, for others to check."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headway.errors import UserError
-from headway.papers.plan import Plan
-from headway.papers.reproduce import Outcome, Outcomes, about, difference, found_in, places
-from headway.runs.files import made, read_checked, write_atomically, write_checked
+from headway.papers.found import found_in, parting
+from headway.papers.plan import Plan, Run
+from headway.papers.reproduce import NOTE, Outcome, Outcomes, about, difference, noted, origin, places
+from headway.runs import packed
+from headway.runs.files import made, slug, write_atomically, write_checked
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.folder import sealed
-
-NOTE = "reproduce.json"
-_FILES = ("rounds.jsonl", "summary.json")
+from headway.runs.folder import sealed, summary
 
 
-def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) -> Outcomes:
-    """Copy the runs found in a folder into a claim's; those of the whole item that are then there.
+def keep(
+    plan: Plan, outcomes: Outcomes, sources: Sequence[Path], whole: Plan, into: Path, replace: bool = False
+) -> Outcomes:
+    """Add the runs found in folders to a claim; those of the whole item that are then there.
 
-    No file of a claim names a folder of this machine. What a claim has is replaced by the same run only, with as many
-    rounds or more.
+    No file of a claim names a folder of this machine. A run that the claim has already gets further rounds; with other
+    numbers, or fewer rounds, it takes the place of the old one only where that is asked for.
     """
-    note = read_checked(made(into) / NOTE) if (into / NOTE).is_file() else {}
+    note = noted(into)
     if note.get("scale", plan.scale) != plan.scale:
         raise UserError(f"{into} holds runs at scale {note['scale']}, not {plan.scale}; give another folder")
-    kept = {one: target for one, target in places(plan, into).items() if one in outcomes}
+    kept = {
+        one: _place(one, outcomes[one], usual, into) for one, usual in places(plan, into).items() if one in outcomes
+    }
     for one, target in kept.items():
-        _check(outcomes[one], target)
+        _check(outcomes[one], target, replace)
     origins = dict(note.get("made", {}))
-    origins |= {target.relative_to(into).as_posix(): _origin(outcomes[one], source) for one, target in kept.items()}
+    makers = {target: origin(_folder(outcomes[one]), sources) for one, target in kept.items()}
+    origins |= {target.relative_to(into).as_posix(): maker for target, maker in makers.items()}
     for one, target in kept.items():
         _copy(outcomes[one], made(target))
     there = found_in(whole, into)
@@ -39,42 +43,64 @@ def keep(plan: Plan, outcomes: Outcomes, source: Path, whole: Plan, into: Path) 
     return there
 
 
+def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
+    """The folder of a run in a claim; one of another draw, or another form, than the item's lies in its own.
+
+    What lies in the claim already stays where it is.
+    """
+    own = _folder(outcome).resolve()
+    if not (outcome.draw or outcome.form):
+        return usual
+    if own.is_relative_to(into.resolve()):
+        return into / own.relative_to(into.resolve())
+    scenario = scenario_in(own)
+    theirs, mine = (_spelled(one.partition) for one in (scenario, one.scenario))
+    column, row, seed = usual.relative_to(into).parts
+    column = column.replace(f"-{mine}-", f"-{theirs}-", 1)
+    column += "" if scenario.split_seed == one.scenario.split_seed else f"-split{scenario.split_seed}"
+    column += "" if scenario.sampling == one.scenario.sampling else f"-{scenario.sampling}"
+    form = f"-{slug(outcome.form)}" if outcome.form else ""
+    return into / column / f"{row}{form}" / seed
+
+
+def _spelled(partition: str) -> str:
+    """As the name of a scenario has it: dirichlet:0.3 is dir0.3."""
+    kind, _, value = partition.partition(":")
+    return f"{'dir' if kind == 'dirichlet' else kind}{value}"
+
+
 def _folder(outcome: Outcome) -> Path:
     assert outcome.folder is not None, "what was found lies in a folder"
     return outcome.folder
 
 
-def _check(outcome: Outcome, target: Path) -> None:
+def _check(outcome: Outcome, target: Path, replace: bool) -> None:
     folder = _folder(outcome)
     if outcome.failure is not None:
         raise UserError(f"{folder} failed ({outcome.failure}); a claim is of runs that did not")
-    if (target / "scenario.toml").is_file():
-        other = difference(scenario_in(folder), scenario_in(target), ("rounds",))
-        if other is not None:
-            raise UserError(f"{target} is another run: {other}")
-        had = len(read_folder(target, whole=True).rounds.records)
-        if len(outcome.records) < had:
-            raise UserError(f"{target} has {had} rounds, {folder} only {len(outcome.records)}")
+    if not (target / "scenario.toml").is_file():
+        return
+    other = difference(scenario_in(folder), scenario_in(target), ("rounds",))
+    if other is not None:
+        raise UserError(f"{target} is another run: {other}")
+    if replace:
+        return
+    had = read_folder(target, whole=True).rounds.records
+    at = parting(outcome.records, had)
+    if at is not None:
+        raise UserError(f"{target} has other numbers than {folder} from round {at} on; --replace takes the new ones")
+    if len(outcome.records) < len(had):
+        raise UserError(f"{target} has {len(had)} rounds, {folder} only {len(outcome.records)}; --replace takes those")
 
 
 def _copy(outcome: Outcome, target: Path) -> None:
     folder = _folder(outcome)
-    for name in _FILES:
-        if (folder / name).is_file():
-            write_atomically(target / name, (folder / name).read_bytes())
-        else:
-            (target / name).unlink(missing_ok=True)
-    write_atomically(target / "scenario.toml", sealed(scenario_in(folder).changed(data_dir=None)))
-
-
-def _origin(outcome: Outcome, source: Path) -> dict[str, Any]:
-    """Commit, date, hardware and versions of a run, as the reproduce.json above it, inside the source, has them."""
-    folder = _folder(outcome).resolve()
-    for above in (folder, *folder.parents):
-        if (above / NOTE).is_file():
-            note = read_checked(above / NOTE)
-            one = note.get("made", {}).get(folder.relative_to(above).as_posix(), note)
-            return {"commit": one.get("commit", ""), "environment": one.get("environment", {})}
-        if above == source.resolve():
-            break
-    raise UserError(f"{source} has no {NOTE} that says where {folder} was made; give the folder that has it")
+    scenario, told = scenario_in(folder).changed(data_dir=None), summary(folder)
+    content = packed.pack(outcome.records)
+    write_atomically(target / packed.NAME, content)
+    (target / "rounds.jsonl").unlink(missing_ok=True)
+    if told:
+        write_checked(target / "summary.json", {**told, "packed": packed.digest(content)})
+    else:
+        (target / "summary.json").unlink(missing_ok=True)
+    write_atomically(target / "scenario.toml", sealed(scenario))

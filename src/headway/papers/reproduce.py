@@ -36,12 +36,19 @@ class Outcome:
     mistaken: bool = False
     """Whether it failed by what was asked of it."""
     precision: str = ""
+    draw: str = ""
+    """The split and the cohorts it was made with, where they are not the item's."""
+    form: str = ""
+    """The method, where it is another form than the item's."""
     checked: bool = True
     """Whether the records could be checked."""
 
 
 Outcomes = dict[Run, Outcome]
 
+NOTE = "reproduce.json"
+UNKNOWN = "not recorded"
+"""The command of a run that nobody wrote down."""
 _EXECUTION = FREE | {"precision"}
 """A preset leaves the precision to the device, and a run's folder has what that chose; the table says it."""
 _POPULATION = {"clients", "participation", "cohort_size"}
@@ -84,8 +91,12 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
     return found
 
 
-def reproduce(plan: Plan, out: Path, observer: Observer, track: Sequence[str] = ()) -> Outcomes:
+def reproduce(
+    plan: Plan, out: Path, observer: Observer, track: Sequence[str] = (), command: str | None = None
+) -> Outcomes:
     """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all.
+
+    `command` is what reproduce.json says of who wants to run the same again.
 
     Where a data set is not there, one run says so, and no other on it is begun.
     """
@@ -95,7 +106,7 @@ def reproduce(plan: Plan, out: Path, observer: Observer, track: Sequence[str] = 
         _check_same(one, folder, out)
         if one.scenario.data_dir and not run.finished(folder):
             data_folder(one.scenario.data_dir)
-    _note(plan, out)
+    _note(plan, out, command)
     executors: dict[str, str] = {}
     absent: dict[str, str] = {}
     outcomes: Outcomes = {}
@@ -142,13 +153,14 @@ def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer,
         executor = result.executor
     if runs_on(executor, device_of(one.scenario.device)):  # one that is done may be of another machine
         executors.setdefault(model, executor)
-    found = _read(folder)
+    found = read(folder)
     if not found.checked:
         observer.tell(UNCHECKED)
     return found
 
 
-def _read(folder: Path) -> Outcome:
+def read(folder: Path) -> Outcome:
+    """What there is of the run in a folder."""
     found = read_folder(folder, whole=True)
     return Outcome(
         folder, found.rounds.records, found.failure, precision=found.scenario.precision, checked=found.rounds.checked
@@ -159,7 +171,7 @@ def _failed(folder: Path, message: str, mistaken: bool) -> Outcome:
     """What there is of a run that failed, perhaps because its folder is damaged."""
     found = Outcome(folder)
     with contextlib.suppress(UserError):
-        found = _read(folder)
+        found = read(folder)
     return dataclasses.replace(found, failure=message, mistaken=mistaken)
 
 
@@ -170,14 +182,49 @@ def _check_same(one: Run, folder: Path, out: Path) -> None:
             raise UserError(f"{folder} holds another run ({other}); give another folder with --out, such as {out}-2")
 
 
-def _note(plan: Plan, out: Path) -> None:
-    """What the folder is, for who finds it: reproduce.json, as it was when a run was last to be done."""
+def _note(plan: Plan, out: Path, command: str | None) -> None:
+    """What the folder is, for who finds it: reproduce.json, as it was when a run was last to be done.
+
+    `made` has for each run what made it. A run that went on after it was begun otherwise has that under `begun`.
+    """
     made(out)
-    if (out / "reproduce.json").is_file() and all(run.finished(folder) for folder in places(plan, out).values()):
+    missing = [folder for folder in places(plan, out).values() if not run.finished(folder)]
+    before = noted(out)
+    if before and not missing:
         return
     made_on = environment(device_of(plan.runs[0].scenario.device))
-    runs = {"runs": len(plan.runs), "commit": commit(), "environment": made_on}
-    write_checked(out / "reproduce.json", {**about(plan), **runs})
+    now = {"command": command or UNKNOWN, "commit": commit(), "environment": made_on}
+    makers = {folder.relative_to(out).as_posix(): origin(folder, [out]) for folder in _begun(out) if before}
+    for folder in missing:
+        name = folder.relative_to(out).as_posix()
+        begun = makers.get(name, now)
+        same = all(begun.get(key) == now[key] for key in ("command", "commit"))
+        makers[name] = now if same else {**now, "begun": begun}
+    told = about(plan)
+    seeds = max(told["seeds"], before.get("seeds", 1))
+    write_checked(
+        out / NOTE, {**told, "seeds": seeds, "runs": len(plan.runs), **now, "made": dict(sorted(makers.items()))}
+    )
+
+
+def _begun(out: Path) -> list[Path]:
+    return [file.parent for file in sorted(out.rglob("scenario.toml"))]
+
+
+def origin(folder: Path, sources: Sequence[Path]) -> dict[str, Any]:
+    """Command, commit, hardware and versions of a run, as the reproduce.json above it, inside a source, has them."""
+    own = folder.resolve()
+    roots = {source.resolve() for source in sources}
+    for above in (own, *own.parents):
+        if (above / NOTE).is_file():
+            note = noted(above)
+            one = note.get("made", {}).get(own.relative_to(above).as_posix(), note)
+            begun = {"begun": one["begun"]} if "begun" in one else {}
+            command, commit = one.get("command") or UNKNOWN, one.get("commit", "")
+            return {"command": command, "commit": commit, "environment": one.get("environment", {}), **begun}
+        if above in roots:
+            break
+    raise UserError(f"there is no {NOTE} that says where {folder} was made; give the folder that has it")
 
 
 def about(plan: Plan) -> dict[str, Any]:
@@ -197,30 +244,4 @@ def about(plan: Plan) -> dict[str, Any]:
 
 def noted(folder: Path) -> dict[str, Any]:
     """What reproduce.json says of the runs in a folder, where there is one."""
-    return read_checked(folder / "reproduce.json") if (folder / "reproduce.json").is_file() else {}
-
-
-def found_in(plan: Plan, folder: Path) -> Outcomes:
-    """The plan's runs among those in a folder, wherever they lie in it; they may have other rounds than asked for."""
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}")
-    there = [(scenario_in(file.parent), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
-    outcomes: Outcomes = {}
-    for one in plan.runs:
-        same = (path for scenario, path in there if difference(one.scenario, scenario, ("rounds",)) is None)
-        path = next(same, None)
-        if path is not None:
-            outcomes[one] = _read(path)
-    if not outcomes:
-        raise UserError(f"{folder} has no run of {plan.preset.item}{_near(plan, there)}")
-    return outcomes
-
-
-def _near(plan: Plan, there: list[tuple[Scenario, Path]]) -> str:
-    """Why the first run that is there is not the one wanted."""
-    for scenario, path in there:
-        for one in plan.runs:
-            if one.method == scenario.method and one.scenario.data == scenario.data:
-                other = difference(one.scenario, scenario, ("rounds",))
-                return f": in {path} {other}"
-    return ""
+    return read_checked(folder / NOTE) if (folder / NOTE).is_file() else {}

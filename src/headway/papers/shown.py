@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from headway.papers.marks import marks_of
 from headway.papers.measures import Records, named
 from headway.papers.plan import Cell, Plan
 from headway.papers.preset import Column, Row, presets
@@ -79,7 +80,11 @@ class Shown:
         return [one.value for name, one in self.printed(cell) if name == "top_accuracy" and one.value is not None]
 
     def label(self, cell: Cell) -> str:
-        """What tells a cell from the others."""
+        """What tells a cell from the others, with the marks of its runs."""
+        marks = replace(marks_of(cell, self.outcomes), ended_early="")  # the note says what is not finished
+        return f"{self._label(cell)} {marks.signs}".strip()
+
+    def _label(self, cell: Cell) -> str:
         if len(self.plan.columns) == 1:
             return self.of_row(cell.row)
         column = cell.column.label or cell.column.setting or cell.column.name
@@ -102,7 +107,19 @@ class Shown:
             if any(records[-1]["round"] < cell.runs[0].scenario.rounds for records in self.seeds(cell)):
                 short.append(cell)
         found = (("failed", failed), ("missing", missing), ("not finished", short))
-        return [f"{word}: {self._named(cells)}" for word, cells in found if cells]
+        return [
+            *(f"{word}: {self._named(cells)}" for word, cells in found if cells),
+            *self._marked(),
+        ]
+
+    def _marked(self) -> list[str]:
+        """Which cells have runs of another draw or form, and what it is."""
+        cells: dict[str, list[Cell]] = {}
+        for cell in self.plan.cells:
+            for line in replace(marks_of(cell, self.outcomes), ended_early="").lines:
+                cells.setdefault(line, []).append(cell)
+        every = [cell for cell in self.plan.cells if self.seeds(cell)]
+        return [f"{line}: {'every curve' if some == every else self._named(some)}" for line, some in cells.items()]
 
     def _named(self, cells: Sequence[Cell]) -> str:
         """Cells by their rows, with the columns where it is not all of them."""

@@ -6,7 +6,7 @@ import csv
 import io
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich import box
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headway.measure.curves import Accuracies, accuracies
 from headway.measure.headline import is_settled
+from headway.papers.marks import Marks, footnotes, marks_of
 from headway.papers.measures import Measured, Records, heading, measured, named
 from headway.papers.plan import TINY, Plan
 from headway.papers.preset import Column
@@ -40,6 +41,7 @@ class Entry:
     """Best, last and smoothed accuracy of the same runs, as far as they went."""
     rounds: int = 0
     """That the longest of them has."""
+    marks: Marks = field(default_factory=Marks)
 
     @property
     def values(self) -> list[float]:
@@ -95,11 +97,13 @@ def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
         good = [(one.scenario, outcome.records) for one, outcome in there if outcome.failure is None]
         state = "" if good else "failed" if there else "missing"
         ends, rounds = tuple(accuracies(records) for _, records in good), _longest(records for _, records in good)
+        marks = marks_of(cell, outcomes)
         for name in cell.column.measures:
             read = plan.read_as(cell, name)
             seeds = tuple(measured(read, records, scenario) for scenario, records in good)
             printed = plan.preset.numbers.get((cell.row.name, cell.column.name, name))
-            found.append(Entry(cell.row.name, cell.column.name, name, seeds, printed, state, ends, rounds))
+            place = (cell.row.name, cell.column.name, name)
+            found.append(Entry(*place, seeds, printed, state, ends, rounds, marks))
     return found
 
 
@@ -165,6 +169,8 @@ def _ratio(entry: Entry, reference: Entry | None) -> str:
     """Rounds over the reference's rounds."""
     if reference is None or not reference.mean:
         return "–"
+    if reference.marks.kind != entry.marks.kind:
+        return "–"
     rounds, bound = (entry.mean, "") if entry.mean is not None else (entry.least, "> ")
     return "–" if rounds is None else f"{bound}{rounds / reference.mean:.2f}×"
 
@@ -196,8 +202,9 @@ def _parts(plan: Plan, column: Column, name: str, reference: Entry | None) -> di
 
 
 def _best(group: Sequence[Entry], name: str) -> str | None:
-    """The row with the best measured number, where there is another to beat."""
+    """The row with the best measured number, where there is another to beat; of runs as the item asks for, if any."""
     sign = 1 if named(name)[0].higher_is_better else -1
+    group = [one for one in group if not any(one.marks.kind) and not one.state] or group
     known = [(sign * entry.mean, entry.row) for entry in group if entry.mean is not None]
     beaten = len(known) + sum(entry.least is not None for entry in group) - 1
     return max(known, key=lambda pair: pair[0])[1] if known and beaten else None
@@ -208,7 +215,9 @@ def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
     made = []
     for column in plan.columns:
         counts = {entry.row: len(entry.seeds) for entry in found if entry.column == column.name}
-        head, texts = ["method", "seeds"], {row.name: [row.name, str(counts[row.name])] for row in plan.rows}
+        signs = {entry.row: entry.marks.signs for entry in found if entry.column == column.name}
+        head = ["method", "seeds"]
+        texts = {row.name: [f"{row.name} {signs[row.name]}".strip(), str(counts[row.name])] for row in plan.rows}
         best: dict[str, set[int]] = {row.name: set() for row in plan.rows}
         groups: list[list[int]] = []
         for name in column.measures:
@@ -275,6 +284,11 @@ def _about_accuracy(plan: Plan) -> list[str]:
     return words
 
 
+def below(plan: Plan, outcomes: Outcomes) -> list[str]:
+    """The lines below a table: what its marks mean, and the caption."""
+    return [*footnotes(plan, outcomes), caption(plan, outcomes)]
+
+
 def _fitting(sheet: Sheet, width: int) -> list[list[int]]:
     """The places of sub-columns that go side by side: measures are kept whole, the method stands before each part."""
     wide = [
@@ -319,7 +333,7 @@ def markdown(plan: Plan, outcomes: Outcomes) -> str:
             texts = (f"**{text}**" if at in line.best else text for at, text in enumerate(line.texts))
             lines.append("| " + " | ".join(texts) + " |")
         lines.append("")
-    return "\n".join([*lines, caption(plan, outcomes)]) + "\n"
+    return "\n".join([*lines, "\n\n".join(below(plan, outcomes))]) + "\n"
 
 
 def latex(plan: Plan, outcomes: Outcomes) -> str:
@@ -333,10 +347,11 @@ def latex(plan: Plan, outcomes: Outcomes) -> str:
             )
             lines.append(" & ".join(texts) + r" \\")
         lines += [r"\hline", r"\end{tabular}"]
-    return "\n".join([*lines, f"% {caption(plan, outcomes)}"]) + "\n"
+    return "\n".join([*lines, *(f"% {line}" for line in below(plan, outcomes))]) + "\n"
 
 
 _GREEK = {"×": r"$\times$", "β": r"$\beta$", "λ": r"$\lambda$", "γ": r"$\gamma$", "τ": r"$\tau$", "ω": r"$\omega$"}
+_GREEK |= {"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
 
 
 def _cell(text: str) -> str:
@@ -369,6 +384,9 @@ def plain(plan: Plan, outcomes: Outcomes) -> list[dict[str, Any]]:
             "state": entry.state,
             "rounds": entry.rounds,
             **{f"{which}_accuracy": entry.end(which) for which in ("best", "last", "smoothed")},
+            "draw": entry.marks.draw,
+            "form": entry.marks.form,
+            "ended_early": entry.marks.ended_early,
         }
         for entry in entries(plan, outcomes)
         for seeds in [entry.verdict if plan.scale == "full" else None]

@@ -185,7 +185,7 @@ def about_differences(rows: Sequence[Numbers]) -> str:
         return ""
     return (
         "against best: mean difference over seeds that both have, and its 95 % interval (paired t); "
-        "distinguishable: p < 0.05 after Holm's rule for all methods"
+        "distinguishable: p below 0.05 after Holm's rule for all methods"
     )
 
 

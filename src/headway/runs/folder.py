@@ -94,7 +94,9 @@ def read(folder: Path, whole: bool = False) -> RunFolder:
     rounds = records.load(path, round)
     if kept is not None and kept["rounds"] is not None:
         _same(rounds.chain.numbers == kept["rounds"], path, "the checkpoint was made with", round)
-    if ended.get("finished") and "chain" in ended:
+    if rounds.packed:
+        _same(ended.get("packed", rounds.packed) == rounds.packed, path, "summary.json was kept with", round)
+    elif ended.get("finished") and "chain" in ended:
         _same(rounds.chain.whole == ended["chain"], path, "summary.json was made of", round)
     more = whole and path.is_file() and path.stat().st_size > rounds.size
     return RunFolder(folder, chosen, records.load(path) if more else rounds, kept, ended)

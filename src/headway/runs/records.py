@@ -3,6 +3,8 @@
 The last key of a line is `chain`: the first 16 digits of the SHA-256 of the `chain` before (nothing for the first line)
 and of the record without it, as JSON with sorted keys. So a line that is changed, lost or moved is found, and a line
 that a kill cut short is not: it ends without a line feed, and is left out.
+
+A run that is kept for others has its rounds packed (`packed`), without these checksums and with another.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headway.errors import DamagedRun, UserError
+from headway.runs import packed
 from headway.runs.files import parsed
 
 try:
@@ -58,6 +61,8 @@ class Rounds:
     """Whether its lines have checksums; before Headway wrote them, they had none."""
     size: int
     """How many bytes these records take in the file."""
+    packed: str = ""
+    """The digest of the file of a run that is kept for others."""
 
     @cached_property
     def chain(self) -> Chain:
@@ -74,6 +79,10 @@ def load(path: Path, round: int | None = None) -> Rounds:
 
     What comes after `round` is not looked at. Anything wrong up to there is one line that says what is sound.
     """
+    if (kept := path.with_name(packed.NAME)).is_file():
+        if path.is_file():
+            raise DamagedRun(f"{path.parent} has its rounds twice, in {path.name} and {kept.name}; remove one of them")
+        return _packed(kept, round)
     content = path.read_bytes() if path.is_file() else b""
     checked = CHAIN.encode() in content
     records: list[dict[str, Any]] = []
@@ -84,7 +93,7 @@ def load(path: Path, round: int | None = None) -> Rounds:
         try:
             record = parsed(line)
             check = record.pop(CHAIN, None) if isinstance(record, dict) else None
-            _check(record, number)
+            _check(record, number, strict=checked or round is not None)
             chain = _linked(chain, record) if checked else ""
             if check not in (None, chain):
                 raise ValueError("it is not what was written after the lines before it (its checksum differs)")
@@ -92,6 +101,8 @@ def load(path: Path, round: int | None = None) -> Rounds:
                 raise ValueError("it has no checksum, the lines before it have")
         except ValueError as fault:
             raise DamagedRun(f"{path}, line {number} is damaged: {fault}; {_sound(number - 1)}") from None
+        if records and record["round"] <= records[-1]["round"]:
+            raise DamagedRun(f"{path}, line {number} is damaged: it is of round {record['round']} again")
         held = held or check is not None
         records.append(record)
         size += len(line) + 1
@@ -108,14 +119,33 @@ def _sound(rounds: int) -> str:
     return f"{sound} {'are' if rounds > 1 else 'is'} sound; put the file back from a copy, or run it again"
 
 
-def _check(record: Any, number: int) -> None:
-    """Refuse what is not the record of a round."""
+def _packed(path: Path, round: int | None) -> Rounds:
+    """The rounds of a run that is kept for others."""
+    content = packed.content(path)
+    records = packed.read(path)
+    for number, record in enumerate(records, 1):
+        try:
+            _check(record, number, strict=round is not None)
+        except ValueError as fault:
+            raise DamagedRun(f"{path} is damaged: round {number}: {fault}") from None
+    if round is not None and len(records) < round:
+        raise DamagedRun(f"{path} does not hold rounds 1 to {round}, which the summary was made of")
+    return Rounds(records[:round], True, 0, packed.digest(content))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every whole line; a last line that a kill cut short is left out. Where there is no such file, what is packed."""
+    return load(path).records
+
+
+def _check(record: Any, number: int, strict: bool) -> None:
+    """Refuse what is not the record of a round; `strict`: of this round, with all that a summary is made of."""
     if not isinstance(record, dict) or type(record.get("round")) is not int:
         raise ValueError("it is no record of a round")
-    if record["round"] != number:
+    if strict and record["round"] != number:
         raise ValueError(f"it is of round {record['round']}, where round {number} should be")
     for name in _NEEDED:
-        if name not in record:
+        if strict and name not in record:
             raise ValueError(f"it does not have '{name}'")
     for name, value in record.items():
         if not _OTHERS.get(name, _number)(value):

@@ -29,7 +29,7 @@ from headway.errors import ClientError, Diverged, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import execution, records, splits
+from headway.runs import execution, packed, records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import made, write_atomically, write_checked
@@ -432,6 +432,8 @@ def resume(
     folder = Path(run)
     watching = trackers(track)
     observer = observer or Unwatched()
+    if (folder / packed.NAME).is_file():
+        raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
     world = _world(folder, method, model, clients, test)
     if finished(folder):
         unchanged(folder, world, observer, accept_changes)

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from importlib import metadata
 from pathlib import Path
 from string import Template
-from typing import Any
 
-from headway.errors import UserError
 from headway.report.page import sections
 from headway.report.page.curves import POINTS, curves, stride
+from headway.report.page.parts import embedded, text_of, written
 from headway.report.tables import caption
 from headway.runs.study import Study
-
-_HERE = Path(__file__).parent
-
-
-def _read(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8").strip()
-
-
-def _embedded(content: Any) -> str:
-    """JSON inside a script element; without "<" no text can end that element."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
 
 
 def _title(study: Study) -> str:
@@ -48,7 +34,7 @@ def page(study: Study) -> str:
     """The whole page as text."""
     rows = study.summary()
     scenario = next(iter(study.runs.values()))[0].scenario
-    return Template(_read("page.html")).substitute(
+    return Template(text_of("page.html")).substitute(
         title=escape(_title(study)),
         caption=escape(caption(rows, scenario)),
         notes=sections.notes(study),
@@ -61,15 +47,11 @@ def page(study: Study) -> str:
         environment=sections.environment(study),
         commands=sections.commands(study),
         version=escape(metadata.version("headway")),
-        data=_embedded(curves(study, sections.states(study))),
-        style=_read("page.css"),
-        script=_read("page.js"),
+        data=embedded(curves(study, sections.states(study))),
+        style=text_of("page.css"),
+        script=f"{text_of('common.js')}\n{text_of('page.js')}",
     )
 
 
 def write_page(study: Study, path: Path) -> Path:
-    try:
-        path.write_text(page(study) + "\n", encoding="utf-8")
-    except OSError as fault:
-        raise UserError(f"the page '{path}' cannot be written: {fault.strerror or fault}") from None
-    return path
+    return written(page(study), path)

@@ -1,0 +1,208 @@
+"""board.html: measured beside printed, in one file that needs no network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from headway.report.page.parts import embedded, text_of
+
+_HERE = Path(__file__).parent
+_Told = dict[str, Any]
+
+_LEGEND = (
+    "A click on a heading sorts. Gap: measured − printed. Within ±T: what differs from seed to seed explains the gap "
+    "(95 %), outside: it does not; one seed cannot tell. R+: not reached in R rounds. † another draw of split or "
+    "cohorts, ‡ ended before the item’s last round, § another form of the method: the item’s table says which."
+)
+
+
+def page(told: _Told) -> str:
+    """The whole page as text; `told` is the board as data."""
+    items, cells = told["items"], told["cells"]
+    links = {(item["item"], item["scale"]): item["links"] for item in items}
+    return Template(text_of("board.html", _HERE)).substitute(
+        lead=_lead(items),
+        tiles=_tiles(items, cells),
+        cells=_cells(cells, links),
+        legend=_LEGEND,
+        items=_items(items),
+        made=_made(items),
+        version=escape(metadata.version("headway")),
+        data=embedded({"cells": cells}),
+        style=f"{text_of('page.css')}\n{text_of('board.css', _HERE)}",
+        script=f"{text_of('common.js')}\n{text_of('board.js', _HERE)}",
+    )
+
+
+def _lead(items: Sequence[_Told]) -> str:
+    papers = {item["paper"] for item in items}
+    return (
+        f"The tables and figures of {len(papers)} texts on accelerated federated learning: what Headway measured, "
+        "beside what they print."
+    )
+
+
+def _tiles(items: Sequence[_Told], cells: Sequence[_Told]) -> str:
+    runnable = {item["item"] for item in items if item["trainings"]}
+    begun = {item["item"] for item in items if item["runs"]}
+    beside = [cell for cell in cells if cell["published"] is not None]
+    words = Counter(cell["verdict"] for cell in beside)
+    printed = sum({item["item"]: item["published"] for item in items}.values())
+    pairs = [
+        (f"{len(begun)} of {len(runnable)}", "items with runs"),
+        (f"{len(beside)} of {printed}", "printed numbers measured"),
+        *((str(words[word]), word) for word in ("within", "outside", "unknown", "one seed") if words[word]),
+    ]
+    return f'<ul class="tiles">{"".join(f"<li><strong>{one}</strong>{escape(name)}</li>" for one, name in pairs)}</ul>'
+
+
+# ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_HEADS = (
+    ("method", "words"),
+    ("what", "words"),
+    ("measured", ""),
+    ("printed", ""),
+    ("gap", ""),
+    ("seeds", ""),
+    ("verdict", "words"),
+    ("on", "words"),
+    ("of", "words"),
+)
+
+
+def _cells(cells: Sequence[_Told], links: dict[tuple[str, str], dict[str, str]]) -> str:
+    head = "".join(
+        f'<th scope="col" data-kind="{kind}" data-first="{"ascending" if kind else "descending"}">{name}</th>'
+        for name, kind in _HEADS
+    )
+    body = "\n".join(_line(cell, links[cell["item"], cell["scale"]]) for cell in cells)
+    return (
+        f'<div class="wide"><table class="sortable" id="numbers"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _line(cell: _Told, links: dict[str, str]) -> str:
+    told = "; ".join(filter(None, (cell["draw"], cell["form"], cell["ended_early"])))
+    mark = f'<span class="mark" title="{escape(told)}">{escape(cell["marks"])}</span>' if cell["marks"] else ""
+    scaled = ' <span class="mark">scaled down</span>' if cell["scale"] != "full" else ""
+    item = _link(links.get("table.md"), cell["item"])
+    texts = [
+        f"<td>{escape(cell['row'])}{mark}{scaled}</td>",
+        f'<td class="words">{escape(cell["heading"])}</td>',
+        f"<td>{escape(_measured(cell))}</td>",
+        f"<td>{escape(_printed(cell))}</td>",
+        f"<td>{'–' if cell['gap'] is None else format(cell['gap'], f'+.{_digits(cell)}f').replace('-', '−')}</td>",
+        f"<td>{cell['seeds']}</td>",
+        f'<td class="words">{_verdict(cell)}</td>',
+        f'<td class="words">{escape(cell["column"])}</td>',
+        f'<td class="words">{item}</td>',
+    ]
+    return f'<tr data-number="{cell["number"]}">{"".join(texts)}</tr>'
+
+
+def _digits(cell: _Told) -> int:
+    if cell["family"] == "rounds":
+        return 0 if cell["seeds"] == 1 else 1
+    return 2 if cell["family"] == "accuracy" else 4
+
+
+def _measured(cell: _Told) -> str:
+    if cell["measured"] is None:
+        return f"{cell['more_than']:.0f}+"
+    digits = _digits(cell)
+    spread = "" if cell["std"] is None else f" ± {cell['std']:.{digits}f}"
+    return f"{cell['measured']:.{digits}f}{spread}"
+
+
+def _printed(cell: _Told) -> str:
+    if cell["published"] is None:
+        return "–"
+    digits = 0 if cell["family"] == "rounds" else 2
+    spread = "" if cell["published_std"] is None else f" ± {cell['published_std']:.{digits}f}"
+    return f"{cell['published']:.{digits}f}{'+' if cell['published_is_bound'] else ''}{spread}"
+
+
+def _verdict(cell: _Told) -> str:
+    word, reach = cell["verdict"], cell["tolerance"]
+    if not word:
+        return "–"
+    beside = "" if reach is None else f" ±{reach:.{_digits(cell)}f}"
+    beside += " (two seeds)" if cell["seeds"] == 2 else ""
+    return f'<span class="verdict {word.replace(" ", "-")}">{escape(word)}{beside}</span>'
+
+
+def _link(address: str | None, text: str) -> str:
+    return escape(text) if address is None else f'<a href="{escape(address)}">{escape(text)}</a>'
+
+
+# ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _items(items: Sequence[_Told]) -> str:
+    begun = [item for item in items if item["runs"]]
+    waiting = [item for item in items if not item["runs"] and item["trainings"] and item["kind"] != "not-built"]
+    rest = [item for item in items if not item["runs"] and item not in waiting]
+    parts = [_item_table(begun)]
+    for name, some in (("not run yet", waiting), ("without runs: a drawing, a split, or no analysis yet", rest)):
+        if some:
+            parts.append(f"<details><summary>{len(some)} {name}</summary>{_item_table(some)}</details>")
+    return "\n".join(parts)
+
+
+def _item_table(items: Sequence[_Told]) -> str:
+    names = (("item", "words"), ("title", "words"), ("trainings", ""), ("runs", ""), ("numbers", ""), ("see", "words"))
+    head = "".join(f'<th scope="col" data-kind="{kind}" data-first="descending">{name}</th>' for name, kind in names)
+    body = "\n".join(f"<tr>{''.join(_item(item))}</tr>" for item in items)
+    return (
+        f'<div class="wide"><table class="sortable items"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _item(item: _Told) -> list[str]:
+    links = item["links"]
+    shown = [("table", links.get("table.md")), ("runs", links.get("reproduce.json"))]
+    shown[1:1] = [(_picture(name), address) for name, address in links.items() if name.startswith("figure")]
+    there = "".join(_link(address, name) for name, address in shown if address)
+    shared = f"runs of {', '.join(item['shares'])}" if item["shares"] and not there else "–"
+    scaled = ' <span class="mark">scaled down</span>' if item["scale"] != "full" else ""
+    return [
+        f"<td>{escape(item['item'])}{scaled}</td>",
+        f'<td class="words title">{escape(item["title"])}</td>',
+        f"<td>{item['trainings_run']} of {item['trainings']}</td>" if item["trainings"] else "<td>–</td>",
+        f"<td>{item['runs'] or '–'}</td>",
+        f"<td>{item['measured']} of {item['published']}</td>" if item["published"] else "<td>–</td>",
+        f'<td class="words links">{there or f"<span class=soft>{escape(shared)}</span>"}</td>',
+    ]
+
+
+def _picture(name: str) -> str:
+    """`figure.png` is the curves; `figure-heat.png` a heat map."""
+    kind = name.removeprefix("figure").removesuffix(".png").strip("-")
+    return kind or "curves"
+
+
+def _made(items: Sequence[_Told]) -> str:
+    blocks = []
+    for item in items:
+        for made in item["made"]:
+            where = ", ".join(
+                filter(None, (f"commit {made['commit'][:10]}" if made["commit"] else "", made["hardware"]))
+            )
+            runs = "".join(f"<li>{escape(name)}</li>" for name in made["runs"])
+            known = made["command"].startswith("headway ")
+            command = f'<div class="command"><pre>{escape(made["command"])}</pre></div>' if known else ""
+            told = "" if known else "; the command was not recorded"
+            blocks.append(
+                f"<details><summary>{escape(item['item'])}: {len(made['runs'])} run{'s' * (len(made['runs']) > 1)}, "
+                f"{escape(where)}{told}</summary>{command}<ul>{runs}</ul></details>"
+            )
+    return "\n".join(blocks)

@@ -1,0 +1,60 @@
+"""Marks of numbers whose runs are not what an item asks for: another draw, another form of the method, cut short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.papers.found import draw_of
+from headway.papers.plan import Cell, Plan
+from headway.papers.reproduce import Outcomes
+
+SIGNS = {"draw": "†", "ended_early": "‡", "form": "§"}
+_WORDS = {"draw": "other split or cohorts", "ended_early": "ended early", "form": "other form"}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How the runs of a cell differ from what the item asks for, in words; empty where they do not."""
+
+    draw: str = ""
+    """`dirichlet:0.3, split_seed 0, sampling fixed; the item has authors:0.3, sampling authors`."""
+    ended_early: str = ""
+    """`500 of 1000 rounds`."""
+    form: str = ""
+    """`fedavgm:momentum=0.4; the item has fedavgm:momentum=0.4,rate_ratio=true`."""
+
+    @property
+    def signs(self) -> str:
+        return "".join(sign for name, sign in SIGNS.items() if getattr(self, name))
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What numbers that are set against each other must have in common."""
+        return tuple(filter(None, (self.draw, self.form)))
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{sign} {_WORDS[name]}: {told}" for name, sign in SIGNS.items() if (told := getattr(self, name))]
+
+
+def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
+    """Of the runs that are there and did not fail."""
+    good = [(one, outcomes[one]) for one in cell.runs if one in outcomes and outcomes[one].failure is None]
+    if not good:
+        return Marks()
+    (one, first), wanted = good[0], cell.runs[0]
+    draw = f"{first.draw}; the item has {draw_of(wanted.scenario)}" if first.draw else ""
+    form = f"{first.form}; the item has {wanted.method}" if first.form else ""
+    done = min(outcome.records[-1]["round"] if outcome.records else 0 for _, outcome in good)
+    whole = done >= one.scenario.rounds or one.scenario.stop_at_target
+    return Marks(draw, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
+
+
+def footnotes(plan: Plan, outcomes: Outcomes) -> list[str]:
+    """What the marks of a table mean: a line for each, once."""
+    every = [marks_of(cell, outcomes) for cell in plan.cells]
+    found = []
+    for name, sign in SIGNS.items():
+        told = dict.fromkeys(getattr(marks, name) for marks in every)
+        found += [f"{sign} {_WORDS[name]}: {' | '.join(filter(None, told))}"] if any(told) else []
+    return found

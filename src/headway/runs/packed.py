@@ -1,0 +1,68 @@
+"""rounds.json.xz: the rounds of a run that is kept for others to check, a tenth as large as rounds.jsonl or less.
+
+It has a list for each name of a record, with null where a round has no such number, and is compressed; what the same
+rounds give is the same bytes. Counts, accuracies and the loss on all clients' data are as the run wrote them: tables
+and pictures are made of these. Other measured numbers have six significant digits, and times three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.errors import DamagedRun
+from headway.runs.files import parsed
+
+NAME = "rounds.json.xz"
+_EXACT = ("accuracy", "accuracy_smoothed", "global_loss")
+_DIGITS = 6
+_DIGITS_OF_TIMES = 3
+
+
+def _kept(name: str, value: Any) -> Any:
+    if name in _EXACT or not isinstance(value, float):
+        return value
+    return float(f"{value:.{_DIGITS_OF_TIMES if name.startswith('seconds_') else _DIGITS}g}")
+
+
+def rounded(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records as a file of this kind gives them back."""
+    return [{name: _kept(name, value) for name, value in one.items() if value is not None} for one in records]
+
+
+def pack(records: Sequence[dict[str, Any]]) -> bytes:
+    names = dict.fromkeys(name for one in records for name in one)
+    columns = {name: [_kept(name, one.get(name)) for one in records] for name in names}
+    text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
+    return lzma.compress(text.encode(), lzma.FORMAT_XZ, lzma.CHECK_CRC32, 9 | lzma.PRESET_EXTREME)
+
+
+def content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise DamagedRun(f"{path} cannot be read: {fault.strerror}") from None
+
+
+def digest(content: bytes) -> str:
+    """What a summary beside it says of the file."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every record, its names in the order in which they first came up."""
+    try:
+        columns = parsed(lzma.decompress(content(path), lzma.FORMAT_XZ))
+    except (lzma.LZMAError, EOFError, ValueError) as fault:
+        raise DamagedRun(f"{path} is damaged: {fault}") from None
+    numbers = columns.get("round") if isinstance(columns, dict) else None
+    if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+        raise DamagedRun(f"{path} is damaged: it has no list of rounds")
+    if any(not isinstance(column, list) or len(column) != len(numbers) for column in columns.values()):
+        raise DamagedRun(f"{path} is damaged: its lists are not of {len(numbers)} rounds")
+    rows = zip(*columns.values(), strict=True)
+    return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
