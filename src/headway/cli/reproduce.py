@@ -117,11 +117,7 @@ def reproduce(
     chosen = preset(item)
     sources = source or []
     told = notes(item, *sources, *([claim] if claim is not None else []))
-    if scale is None:
-        scales = {note.get("scale", "full") for note in told} or {"full"}
-        if len(scales) > 1:
-            raise UserError(f"these folders have runs at scale {' and '.join(sorted(scales))}; choose with --scale")
-        (scale,) = scales
+    scale = scale or _scale(told)
     asked = {
         "rounds": rounds,
         "seeds": max((note["seeds"] for note in told if "seeds" in note), default=None) if seeds is None else seeds,
@@ -153,6 +149,14 @@ def reproduce(
         return
     folder = out or Path("runs", "reproduce", chosen.paper, chosen.name + ("-tiny" if scale == "tiny" else ""))
     _run(plan, folder, format, json, quiet, track or [], _command(context))
+
+
+def _scale(notes: list[dict[str, Any]]) -> str:
+    """The one scale that folders of runs are at."""
+    scales = {str(note.get("scale", "full")) for note in notes} or {"full"}
+    if len(scales) > 1:
+        raise UserError(f"these folders have runs at scale {' and '.join(sorted(scales))}; choose with --scale")
+    return scales.pop()
 
 
 _ASIDE = {"out", "data_dir", "track", "format", "json", "quiet"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from headway.measure.curves import Accuracies, accuracies
 from headway.measure.headline import is_settled
 from headway.papers.marks import Marks, footnotes, marks_of
-from headway.papers.measures import Measured, Records, heading, measured, named
+from headway.papers.measures import Measured, heading, measured, named
 from headway.papers.plan import TINY, Plan
 from headway.papers.preset import Column
 from headway.papers.published import Published, ratio
@@ -96,7 +96,8 @@ def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
         there = [(one, outcomes[one]) for one in cell.runs if one in outcomes]
         good = [(one.scenario, outcome.records) for one, outcome in there if outcome.failure is None]
         state = "" if good else "failed" if there else "missing"
-        ends, rounds = tuple(accuracies(records) for _, records in good), _longest(records for _, records in good)
+        ends = tuple(accuracies(records) for _, records in good)
+        rounds = max((int(records[-1]["round"]) for _, records in good if records), default=0)
         marks = marks_of(cell, outcomes)
         for name in cell.column.measures:
             read = plan.read_as(cell, name)
@@ -105,10 +106,6 @@ def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
             place = (cell.row.name, cell.column.name, name)
             found.append(Entry(*place, seeds, printed, state, ends, rounds, marks))
     return found
-
-
-def _longest(runs: Iterable[Records]) -> int:
-    return max((int(records[-1]["round"]) for records in runs if records), default=0)
 
 
 @dataclass(frozen=True)
