@@ -19,6 +19,7 @@ import torch
 import headway
 from conftest import SMALL, batch_norm_dropout, unequal_clients
 from headway.errors import UserError
+from headway.runs.files import read_checked
 from headway.scenario import Scenario
 
 Answer = subprocess.CompletedProcess[str]
@@ -191,7 +192,7 @@ def test_a_run_that_diverges_names_the_place_and_keeps_the_last_good_model(tmp_p
     manifest = json.loads((tmp_path / "exploded/checkpoint/manifest.json").read_text())
     assert manifest["round"] == good
     assert len((tmp_path / "exploded/rounds.jsonl").read_text().splitlines()) == good
-    summary = json.loads((tmp_path / "exploded/summary.json").read_text())
+    summary = read_checked(tmp_path / "exploded/summary.json")
     assert summary == {"finished": False, "failure": place.string[place.start() :].strip()}
 
     exported = shell(tmp_path, "export", "exploded")

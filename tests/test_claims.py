@@ -41,7 +41,7 @@ def runs_in(folder: Path, row: str, commit: str, accuracy: float, seed: int = 0,
     wanted = plan(preset(ITEM), rows=[row], seeds=seed + 1).runs[seed]
     kept = folder / "mnist-iid-4x4" / row / f"seed-{seed}"
     (kept / "checkpoint").mkdir(parents=True)
-    (kept / "checkpoint" / "manifest.json").write_text("{}", encoding="utf-8")
+    (kept / "checkpoint" / "clients.rows").write_bytes(b"rows")
     (kept / "split.npz").write_bytes(b"split")
     (kept / "scenario.toml").write_text(wanted.scenario.changed(data_dir="/my/data").as_toml(), encoding="utf-8")
     lines = [

@@ -56,7 +56,8 @@ def rounds(run: Path) -> list[dict[str, Any]]:
 
 
 def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows]
+    clocked = ("seconds", "chain")
+    return [{name: value for name, value in row.items() if not name.startswith(clocked)} for row in rows]
 
 
 FIRST = {

@@ -26,9 +26,8 @@ from headway.data.federation import Pool
 from headway.errors import UserError
 from headway.methods.slots import Step
 from headway.runs import fingerprints, run
-from headway.runs.checkpoint import _check
 from headway.runs.digest import digest
-from headway.runs.files import read_json, write_json
+from headway.runs.files import read_json, write_checked
 from headway.vectors import Vector
 
 Given = dict[str, Any]
@@ -158,7 +157,7 @@ def test_a_folder_without_fingerprints_goes_on_with_a_line(tmp_path: Path) -> No
     folder = stopped(tmp_path / "run", **given())
     path = folder / "checkpoint/manifest.json"
     manifest = {name: value for name, value in read_json(path).items() if name not in ("check", "fingerprints")}
-    write_json(path, {**manifest, "check": _check(manifest)})
+    write_checked(path, manifest)
     with pytest.warns(UserWarning, match=r"run was made before fingerprints were kept: .* is not checked$"):
         hw.resume(folder, **given())
     assert read_json(path)["fingerprints"]["now"]["the number of clients"] == "6", "from now on it is"

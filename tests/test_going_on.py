@@ -10,8 +10,8 @@ import pytest
 
 import headway as hw
 from headway.errors import UserError
-from headway.runs.checkpoint import _check
-from headway.runs.files import read_json, write_json
+from headway.runs.files import read_json, write_checked
+from headway.runs.folder import sealed
 from headway.runs.run import lengthen
 
 SMALL: dict[str, Any] = {"model": "mlp", "clients": 10, "steps": 2, "device": "cpu", "deterministic": True}
@@ -39,8 +39,8 @@ def stopped(folder: Path, at: int, **settings: Any) -> None:
         hw.simulate("fedavg", out=folder, observer=Stopping(at), checkpoint_every=1, **SMALL, **settings)
 
 
-def changed(folder: Path, **settings: tuple[str, str]) -> None:
-    """Lines of the scenario's file, from one value to another."""
+def edited(folder: Path, **settings: tuple[str, str]) -> None:
+    """Lines of the scenario's file, from one value to another, as a user writes them."""
     path = folder / "scenario.toml"
     text = path.read_text()
     for name, (old, new) in settings.items():
@@ -49,15 +49,20 @@ def changed(folder: Path, **settings: tuple[str, str]) -> None:
     path.write_text(text)
 
 
+def changed(folder: Path, **settings: Any) -> None:
+    """The scenario's file as Headway writes it where it gives a run other settings."""
+    (folder / "scenario.toml").write_bytes(sealed(hw.scenario(folder).changed(**settings)))
+
+
 def test_another_target_is_judged_anew(tmp_path: Path) -> None:
     run = tmp_path / "run"
     stopped(run, 3, rounds=6, target=0.1, executor="serial")
-    changed(run, target=("0.1", "0.99"), stop_at_target=("false", "true"))
+    changed(run, target=0.99, stop_at_target=True)
     result = hw.resume(run)
     assert len(result.records) == 6
     again = tmp_path / "again"
     stopped(again, 3, rounds=6, target=0.99, executor="serial")
-    changed(again, target=("0.99", "0.01"), stop_at_target=("false", "true"))
+    changed(again, target=0.01, stop_at_target=True)
     assert len(hw.resume(again).records) == 3
 
 
@@ -77,13 +82,13 @@ def test_a_lengthened_run_is_one_that_was_long_from_the_start(method: str, tmp_p
 def test_another_executor_is_taken_where_one_is_asked_for(tmp_path: Path) -> None:
     run = tmp_path / "run"
     stopped(run, 2, rounds=3, executor="batched")
-    changed(run, executor=('"batched"', '"serial"'))
+    edited(run, executor=('"batched"', '"serial"'))
     seen = Stopping()
     hw.resume(run, observer=seen)
     assert seen.executor == "serial"
     other = tmp_path / "other"
     stopped(other, 2, rounds=3, executor="batched")
-    changed(other, executor=('"batched"', '"auto"'))
+    edited(other, executor=('"batched"', '"auto"'))
     hw.resume(other, observer=seen)
     assert seen.executor == "batched"
 
@@ -91,9 +96,7 @@ def test_another_executor_is_taken_where_one_is_asked_for(tmp_path: Path) -> Non
 def made_elsewhere(folder: Path, executor: str) -> None:
     """The checkpoint as if an executor of another device had made it."""
     path = folder / "checkpoint" / "manifest.json"
-    manifest = {**read_json(path), "executor": executor}
-    del manifest["check"]
-    write_json(path, {**manifest, "check": _check(manifest)})
+    write_checked(path, {**read_json(path), "executor": executor})
 
 
 def test_a_choice_made_on_a_gpu_is_made_anew_on_a_cpu(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_counts_and_what_tables_read_are_exact_the_rest_has_six_digits(tmp_path:
     assert second == {**ROUNDS[1], "train_loss": 3.33333e-10, "seconds_training": 12.3}
     assert packed.rounded(ROUNDS) == [first, second]
     assert records.read(tmp_path / "rounds.jsonl") == [first, second]
-    assert records.until(tmp_path / "rounds.jsonl", 1) == [first]
+    kept = packed.digest((tmp_path / packed.NAME).read_bytes())
+    assert records.load(tmp_path / "rounds.jsonl").packed == kept
 
 
 def test_the_same_rounds_are_the_same_bytes_also_when_they_are_packed_again(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_narrow_terminal_shortens_the_label_and_not_the_numbers(width: int, se
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No stopwatch: the choice is the serial executor."""
-    monkeypatch.setattr("headway.runs.run.choose", lambda world, *_: Serial(world.rules))
+    monkeypatch.setattr("headway.runs.execution.choose", lambda world, *_: Serial(world.rules))
 
 
 @pytest.mark.usefixtures("tried")

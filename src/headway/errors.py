@@ -21,6 +21,10 @@ def place_of(round: int, clients: Iterable[int], step: int | None = None) -> str
     return f"round {round}, client {names}" + ("" if step is None else f", step {step}")
 
 
+class DamagedRun(UserError):
+    """A file of a run folder is not what was written there."""
+
+
 class ClientError(RuntimeError):
     """A failure inside one client's work, with the place where it happened."""
 

@@ -120,13 +120,14 @@ def resume(
     with Bar(aside(), quiet) as bar, resumable(run):
         if studies.is_study(run):
             if studies.is_finished(run):
+                study = studies.load_study([run], observer=bar, verified=True)
                 bar.tell(f"{run} is finished; nothing is left to do")
-                study = studies.load_study([run])
             else:
                 study = studies.resume_study(run, bar, track or (), accept_changes)
         elif (run / "scenario.toml").is_file() and runs.finished(run):
+            result = runs.recorded(run, bar, verified=True)
             bar.tell(f"{run} is finished; nothing is left to do")
-            _finish_run(runs.recorded(run), json)
+            _finish_run(result, json)
             return
         else:
             result = runs.resume(run, observer=bar, track=track or (), accept_changes=accept_changes)
@@ -144,9 +145,10 @@ def export(
     ] = None,
 ) -> None:
     """Write the run's model as a safetensors state dict."""
+    from headway.cli.progress import Bar
     from headway.runs.export import export as exported
 
-    path = exported(run, out or run / "model.safetensors")
+    path = exported(run, out or run / "model.safetensors", Bar(aside(), quiet=True))
     typer.echo(f"wrote {path}")
 
 
@@ -162,10 +164,11 @@ def report(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """A page (report.html), tables and a picture of runs that are there already."""
+    from headway.cli.progress import Bar
     from headway.runs.files import made
     from headway.runs.study import load_study
 
-    study = load_study(runs, tuned)
+    study = load_study(runs, tuned, Bar(aside(), quiet=True))
     _report(study, made(out), json)
 
 

@@ -70,7 +70,8 @@ class Bar:
 
     def begins(self, world: World, done: int, executor: str) -> None:
         scenario = world.scenario
-        name, where = world.method.name, f"seed {scenario.seed} · {executor}"
+        given, _, how = executor.partition(" (")
+        name, where = world.method.name, f"seed {scenario.seed} · {given}"
         short = name if len(name) <= 20 else name[:19] + "…"
         if self.waiting is not None:
             self.waiting.stop()
@@ -79,6 +80,8 @@ class Bar:
         self.task = self.progress.add_task(
             f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
         )
+        if how and not self.quiet:
+            self._once(f"executor: {executor}; --executor {given} gives the same numbers elsewhere too")
         if not self.quiet and not self.console.is_terminal:
             self._print(f"{name} · {where}: {scenario.rounds} rounds")
 
@@ -92,9 +95,12 @@ class Bar:
         self.progress.update(self.task, completed=record["round"], **changes)
 
     def tell(self, message: str) -> None:
-        if message not in self.said:
-            self.said.add(message)
-            self._print(f"headway: {message}")
+        self._once(f"headway: {message}")
+
+    def _once(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            self._print(line)
 
     def _say_task(self, task: str) -> None:
         """Once for all runs of a command; where two differ, both are told."""

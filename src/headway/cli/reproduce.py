@@ -92,6 +92,7 @@ def reproduce(
     from headway.papers.plan import plan as planned
     from headway.papers.preset import preset
     from headway.report.figures import shrunk
+    from headway.runs.folder import UNCHECKED
 
     if format not in FORMATS:
         raise UserError(f"format is '{format}'; allowed: {', '.join(FORMATS)}{nearest(format, FORMATS)}")
@@ -132,6 +133,8 @@ def reproduce(
     _runnable(chosen)
     if sources:
         outcomes = found_in(plan, *sources)
+        if not all(outcome.checked for outcome in outcomes.values()):
+            aside().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
         if claim is not None:
             whole = planned(chosen, scale=scale, profile=profile, **settings)
             outcomes = keep(plan, outcomes, sources, whole, claim, replace)

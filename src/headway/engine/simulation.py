@@ -43,6 +43,7 @@ Record = dict[str, Any]
 """One line of rounds.jsonl. What depends on the clock has `seconds` in its name."""
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "accuracy_smoothed", "seconds_training", "seconds_evaluation"),
+    *("measured_on", "chain"),
     *(part.name for kind in (rounds.Outcome, Scores) for part in fields(kind)),
 }
 """Names in a record that are Headway's own."""

@@ -9,9 +9,11 @@ from headway.errors import UserError
 from headway.papers.found import found_in, parting
 from headway.papers.plan import Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, about, difference, noted, origin, places
-from headway.runs import packed, records
-from headway.runs.files import made, slug, write_atomically, write_json
-from headway.scenario import scenario as scenario_of
+from headway.runs import packed
+from headway.runs.files import made, slug, write_atomically, write_checked
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
+from headway.runs.folder import sealed, summary
 
 
 def keep(
@@ -36,7 +38,8 @@ def keep(
     for one, target in kept.items():
         _copy(outcomes[one], made(target))
     there = found_in(whole, into)
-    write_json(into / NOTE, {**about(whole.only(there)), "runs": len(origins), "made": dict(sorted(origins.items()))})
+    runs = {"runs": len(origins), "made": dict(sorted(origins.items()))}
+    write_checked(into / NOTE, {**about(whole.only(there)), **runs})
     return there
 
 
@@ -50,7 +53,7 @@ def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
         return usual
     if own.is_relative_to(into.resolve()):
         return into / own.relative_to(into.resolve())
-    scenario = scenario_of(own)
+    scenario = scenario_in(own)
     theirs, mine = (_spelled(one.partition) for one in (scenario, one.scenario))
     column, row, seed = usual.relative_to(into).parts
     column = column.replace(f"-{mine}-", f"-{theirs}-", 1)
@@ -77,12 +80,12 @@ def _check(outcome: Outcome, target: Path, replace: bool) -> None:
         raise UserError(f"{folder} failed ({outcome.failure}); a claim is of runs that did not")
     if not (target / "scenario.toml").is_file():
         return
-    other = difference(scenario_of(folder), scenario_of(target), ("rounds",))
+    other = difference(scenario_in(folder), scenario_in(target), ("rounds",))
     if other is not None:
         raise UserError(f"{target} is another run: {other}")
     if replace:
         return
-    had = records.read(target / "rounds.jsonl")
+    had = read_folder(target, whole=True).rounds.records
     at = parting(outcome.records, had)
     if at is not None:
         raise UserError(f"{target} has other numbers than {folder} from round {at} on; --replace takes the new ones")
@@ -92,12 +95,12 @@ def _check(outcome: Outcome, target: Path, replace: bool) -> None:
 
 def _copy(outcome: Outcome, target: Path) -> None:
     folder = _folder(outcome)
-    scenario, summary = scenario_of(folder).changed(data_dir=None), folder / "summary.json"
-    told = summary.read_bytes() if summary.is_file() else None
-    write_atomically(target / packed.NAME, packed.pack(outcome.records))
+    scenario, told = scenario_in(folder).changed(data_dir=None), summary(folder)
+    content = packed.pack(outcome.records)
+    write_atomically(target / packed.NAME, content)
     (target / "rounds.jsonl").unlink(missing_ok=True)
-    if told is not None:
-        write_atomically(target / "summary.json", told)
+    if told:
+        write_checked(target / "summary.json", {**told, "packed": packed.digest(content)})
     else:
         (target / "summary.json").unlink(missing_ok=True)
-    write_atomically(target / "scenario.toml", scenario.as_toml().encode())
+    write_atomically(target / "scenario.toml", sealed(scenario))

@@ -16,9 +16,9 @@ from headway.papers.measures import Records
 from headway.papers.plan import Cell, Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, difference, read
 from headway.runs import packed
-from headway.runs.files import read_json
+from headway.runs.files import read_checked
+from headway.runs.folder import scenario as scenario_in
 from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
 
 There = list[tuple[Scenario, Path]]
 _SAME_MIX = {"dirichlet", "authors"}
@@ -40,7 +40,7 @@ class Kind:
 def notes(item: str, *folders: Path) -> list[dict[str, Any]]:
     """What the reproduce.json of the item, in these folders or below, say."""
     files = [file for folder in folders for file in sorted(folder.rglob(NOTE))]
-    found = [read_json(file) for file in files]
+    found = [read_checked(file) for file in files]
     return [note for note in found if note.get("item", item) == item]
 
 
@@ -127,7 +127,7 @@ def there_in(*folders: Path) -> There:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}")
-        there += [(scenario_of(file), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
+        there += [(scenario_in(file.parent), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
     return there
 
 

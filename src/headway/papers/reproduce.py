@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
@@ -14,13 +15,15 @@ from headway.engine.choice import runs_on
 from headway.engine.world import device_of
 from headway.errors import MachineError, UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
-from headway.runs import records, run
+from headway.runs import run
 from headway.runs.environment import commit, environment
-from headway.runs.files import made, read_json, write_json
+from headway.runs.files import made, read_checked, write_checked
+from headway.runs.folder import UNCHECKED, summary
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
 from headway.runs.run import Observer
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import FREE, Scenario
-from headway.scenario import scenario as scenario_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Outcome:
     """The split and the cohorts it was made with, where they are not the item's."""
     form: str = ""
     """The method, where it is another form than the item's."""
+    checked: bool = True
+    """Whether the records could be checked."""
 
 
 Outcomes = dict[Run, Outcome]
@@ -120,7 +125,7 @@ def reproduce(
             message = " ".join(str(fault).split()) or type(fault).__name__
             observer.tell(f"{folder.relative_to(out)} failed: {message}")
             mistaken = isinstance(fault, UserError)
-            outcomes[one] = Outcome(folder, records.read(folder / "rounds.jsonl"), message, mistaken)
+            outcomes[one] = _failed(folder, message, mistaken)
             if isinstance(fault, Missing) and not kept:
                 absent[data] = message
                 observer.tell(f"no other run on {data} is begun")
@@ -140,7 +145,7 @@ def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer,
     """The run, finished; the executor that the first run of a model chose is kept, so roundings do not mix."""
     model = f"{one.scenario.data} {one.scenario.model}"
     if run.finished(folder):
-        executor = read_json(folder / "summary.json")["executor"]
+        executor = str(summary(folder).get("executor", ""))
     else:
         if (folder / "scenario.toml").is_file():
             result = run.resume(folder, observer=observer, track=track)
@@ -150,18 +155,31 @@ def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer,
         executor = result.executor
     if runs_on(executor, device_of(one.scenario.device)):  # one that is done may be of another machine
         executors.setdefault(model, executor)
-    return read(folder)
+    found = read(folder)
+    if not found.checked:
+        observer.tell(UNCHECKED)
+    return found
 
 
 def read(folder: Path) -> Outcome:
     """What there is of the run in a folder."""
-    rounds, precision = records.read(folder / "rounds.jsonl"), scenario_of(folder).precision
-    return Outcome(folder, rounds, run.failure(folder), precision=precision)
+    found = read_folder(folder, whole=True)
+    return Outcome(
+        folder, found.rounds.records, found.failure, precision=found.scenario.precision, checked=found.rounds.checked
+    )
+
+
+def _failed(folder: Path, message: str, mistaken: bool) -> Outcome:
+    """What there is of a run that failed, perhaps because its folder is damaged."""
+    found = Outcome(folder)
+    with contextlib.suppress(UserError):
+        found = read(folder)
+    return dataclasses.replace(found, failure=message, mistaken=mistaken)
 
 
 def _check_same(one: Run, folder: Path, out: Path) -> None:
     if (folder / "scenario.toml").is_file():
-        other = difference(one.scenario, scenario_of(folder))
+        other = difference(one.scenario, scenario_in(folder))
         if other is not None:
             raise UserError(f"{folder} holds another run ({other}); give another folder with --out, such as {out}-2")
 
@@ -186,7 +204,7 @@ def _note(plan: Plan, out: Path, command: str | None) -> None:
         makers[name] = now if same else {**now, "begun": begun}
     told = about(plan)
     seeds = max(told["seeds"], before.get("seeds", 1))
-    write_json(
+    write_checked(
         out / NOTE, {**told, "seeds": seeds, "runs": len(plan.runs), **now, "made": dict(sorted(makers.items()))}
     )
 
@@ -228,4 +246,4 @@ def about(plan: Plan) -> dict[str, Any]:
 
 def noted(folder: Path) -> dict[str, Any]:
     """What reproduce.json says of the runs in a folder, where there is one."""
-    return read_json(folder / NOTE) if (folder / NOTE).is_file() else {}
+    return read_checked(folder / NOTE) if (folder / NOTE).is_file() else {}

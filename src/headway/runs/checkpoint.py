@@ -9,30 +9,36 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import math
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from headway.engine.round import Model
 from headway.engine.simulation import Progress, begin
 from headway.engine.states import ClientStates
 from headway.engine.world import World
-from headway.errors import UserError
+from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
-from headway.runs.client_rows import ClientRows
-from headway.runs.files import read_json, sync_folder, write_atomically, write_json
-from headway.scenario import FREE, Scenario
+from headway.runs.client_rows import ClientRows, verify_rows
+from headway.runs.files import CHECK, checksum, read_json, sync_folder, write_atomically, write_checked
+from headway.scenario import EXECUTORS, FREE, Scenario
 from headway.vectors import laid_out, moved, named_leaves, refill
 
-FORMAT = 1
-_FREE = FREE - {"deterministic"} | {"rounds", "target", "stop_at_target", "seeds", "on_failure"}
+FORMAT = 2
+"""Of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""
+_ENDS = ("rounds", "target", "stop_at_target", "seeds")
+"""Settings that say when a run ends and what it is judged by."""
+_FREE = FREE - {"deterministic"} | {*_ENDS, "on_failure"}
 """Settings that may change between a run and its resume: when it ends too, but not that its bits can be repeated."""
 _TOTALS = ("bytes_down", "bytes_up", "steps", "best_loss")
 
@@ -43,8 +49,114 @@ def _tree(progress: Progress) -> dict[str, Any]:
     return tree if best is None else {**tree, "best": {"model": best.theta, "buffers": best.buffers}}
 
 
-def _check(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _holds(**parts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether a value is an object with these parts and no others."""
+
+    def fits(value: Any) -> bool:
+        known = isinstance(value, dict) and value.keys() == parts.keys()
+        return known and all(part(value[name]) for name, part in parts.items())
+
+    return fits
+
+
+def _leaf(value: Any) -> bool:
+    """Name, type and shape of a tensor in a client's row."""
+    if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], list):
+        return False
+    name, kind, shape = value
+    return _text(name) and isinstance(getattr(torch, str(kind), None), torch.dtype) and all(map(_count, shape))
+
+
+_SHAPE: dict[str, Callable[[Any], bool]] = {
+    "round": _count,
+    "scenario": lambda value: isinstance(value, dict),
+    "server": lambda value: _text(value) and re.fullmatch(r"server-\d+\.safetensors", value) is not None,
+    "sha256": _text,
+    "executor": lambda value: value in EXECUTORS,
+    "totals": _holds(
+        bytes_down=_count, bytes_up=_count, steps=_count, best_loss=lambda value: value is None or _number(value)
+    ),
+    "smoothed": _holds(sum=_number, weight=_number),
+    "clients": lambda value: isinstance(value, list) and all(map(_leaf, value)),
+    "stamps": _text,
+}
+_SHAPE_2: dict[str, Callable[[Any], bool]] = {
+    "rounds": _text,
+    "ends": lambda value: isinstance(value, dict),
+    "split": _text,
+    "fingerprints": lambda value: not value or (isinstance(value, dict) and isinstance(value.get("now"), dict)),
+    "threads": lambda value: value is None or (_count(value) and value > 0),
+}
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """A manifest, checked; of format 1, with None for what it did not have."""
+    manifest = read_json(path)
+    if manifest.get("format") not in (1, FORMAT):
+        raise UserError(f"{path} is no checkpoint manifest of format {FORMAT}")
+    if manifest.pop(CHECK, None) != checksum(manifest):
+        raise DamagedRun(f"the checkpoint is damaged: {path} fails its checksum")
+    for name, fits in (_SHAPE | (_SHAPE_2 if manifest["format"] == FORMAT else {})).items():
+        if not fits(manifest.get(name)):
+            raise DamagedRun(f"the checkpoint is damaged: {path} does not tell its '{name}'")
+    return dict.fromkeys(_SHAPE_2) | manifest
+
+
+def other_setting(written: Mapping[str, Any], scenario: Scenario) -> tuple[str, Any, Any] | None:
+    """The first setting on which the numbers depend that is not what a checkpoint has: name, what it is, what it was.
+
+    A setting that the checkpoint does not have came later: its default is what was done before.
+    """
+    now, plain = numeric(scenario), Scenario().as_dict()
+    for name in sorted(now.keys() | written.keys()):
+        was = written.get(name, plain.get(name))
+        if now.get(name) != was:
+            return name, now.get(name), was
+    return None
+
+
+def numeric(scenario: Scenario) -> dict[str, Any]:
+    """The settings on which the numbers depend."""
+    return {name: value for name, value in scenario.as_dict().items() if name not in _FREE}
+
+
+def ends(scenario: Scenario) -> dict[str, Any]:
+    """The settings that say when a run ends."""
+    return {name: getattr(scenario, name) for name in _ENDS}
+
+
+def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
+    """The server's tensors, where the file has the digest that the manifest says."""
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise DamagedRun(f"the checkpoint is damaged: {path} cannot be read ({fault.strerror})") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DamagedRun(f"the checkpoint is damaged: {path} ({len(content)} bytes) fails its checksum")
+    try:
+        return safetensors.torch.load(content)
+    except SafetensorError as fault:
+        raise DamagedRun(f"the checkpoint is damaged: {path}: {fault}") from None
+
+
+def verify(folder: Path) -> None:
+    """Read every byte of a checkpoint without its world, and refuse one that is damaged."""
+    manifest = read_manifest(folder / "manifest.json")
+    read_tensors(folder / manifest["server"], manifest["sha256"])
+    if manifest["clients"]:
+        verify_rows(folder / "clients.rows", manifest["clients"], manifest["round"], manifest["stamps"])
 
 
 class Pace:
@@ -87,11 +199,16 @@ class Checkpoint:
         self.committed: int | None = None
         self.fingerprints: dict[str, Any] = {}
         """Of data, own model and own method, as `fingerprints.settle` has them."""
+        self.threads: int | None = None
+        """How many threads torch has, where the bits are to be repeated."""
+        self.split = ""
+        """A digest of split.npz."""
 
     def exists(self) -> bool:
         return self.manifest.is_file()
 
-    def save(self, progress: Progress, store: ClientStates, executor: str) -> None:
+    def save(self, progress: Progress, store: ClientStates, executor: str, rounds: str = "") -> None:
+        """Write the state after a round; `rounds` is the checksum of the numbers in rounds.jsonl up to it."""
         if self.committed is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             if self.rows.used:
@@ -104,36 +221,33 @@ class Checkpoint:
         tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
-        self._commit(
+        write_checked(
+            self.manifest,
             {
                 "format": FORMAT,
                 "round": progress.round,
-                "scenario": self._scenario(),
+                "scenario": numeric(self.world.scenario),
+                "ends": ends(self.world.scenario),
                 "fingerprints": self.fingerprints,
                 "server": name,
                 "sha256": hashlib.sha256(content).hexdigest(),
+                "rounds": rounds,
+                "split": self.split,
+                "threads": self.threads,
                 "executor": executor,
                 "totals": {total: getattr(progress, total) for total in _TOTALS},
                 "smoothed": dataclasses.asdict(progress.smoothed),
                 "clients": self.rows.layout() if self.rows.used else [],
                 "stamps": self.rows.digest(progress.round) if self.rows.used else "",
-            }
+            },
         )
         self.committed = progress.round
         store.touched.clear()
         self._remove_others(name)
 
-    def _commit(self, manifest: dict[str, Any]) -> None:
-        write_json(self.manifest, {**manifest, "check": _check(manifest)})
-
     def read(self) -> dict[str, Any]:
         """The manifest in force."""
-        manifest = read_json(self.manifest)
-        if manifest.get("format") != FORMAT:
-            raise UserError(f"{self.manifest} is no checkpoint manifest of format {FORMAT}")
-        if manifest.pop("check", None) != _check(manifest):
-            raise UserError(f"the checkpoint is damaged: {self.manifest} fails its checksum")
-        return manifest
+        return read_manifest(self.manifest)
 
     def _remove_others(self, name: str) -> None:
         for file in self.folder.iterdir():
@@ -167,31 +281,16 @@ class Checkpoint:
         self._remove_others(self.read()["server"])
         return progress, store
 
-    def _scenario(self) -> dict[str, Any]:
-        """The settings on which the numbers depend."""
-        settings = self.world.scenario.as_dict()
-        return {name: value for name, value in settings.items() if name not in _FREE}
+    def _check_scenario(self, written: dict[str, Any]) -> None:
+        other = other_setting(written, self.world.scenario)
+        if other is not None:
+            name, now, was = other
+            raise UserError(
+                f"{name} is {now}, but {self.folder.parent} was run with {was}; start a new run to change it"
+            )
 
-    def _check_scenario(self, written: Any) -> None:
-        now = self._scenario()
-        for name in sorted(now.keys() | written.keys()):
-            if now.get(name) != written.get(name):
-                raise UserError(
-                    f"{name} is {now.get(name)}, but {self.folder.parent} was run with {written.get(name)}; "
-                    "start a new run to change it"
-                )
-
-    def _models(self, path: Path, checksum: str) -> tuple[Model, Model | None]:
-        try:
-            content = path.read_bytes()
-        except OSError as fault:
-            raise UserError(f"the checkpoint is damaged: {path} cannot be read ({fault.strerror})") from None
-        if hashlib.sha256(content).hexdigest() != checksum:
-            raise UserError(f"the checkpoint is damaged: {path} ({len(content)} bytes) fails its checksum")
-        try:
-            tensors = safetensors.torch.load(content)
-        except SafetensorError as fault:
-            raise UserError(f"the checkpoint is damaged: {path}: {fault}") from None
+    def _models(self, path: Path, digest: str) -> tuple[Model, Model | None]:
+        tensors = read_tensors(path, digest)
         template = _tree(begin(self.world))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from headway.engine.states import from_row, read_at, row_bytes, write_at
-from headway.errors import UserError
+from headway.errors import DamagedRun
 from headway.vectors import named_leaves, nbytes
 
 _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
@@ -50,7 +51,7 @@ class ClientRows:
     def _stamps(self, handle: int) -> np.ndarray:
         raw = read_at(handle, self.head_bytes, 0)
         if len(raw) != self.head_bytes:
-            raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
+            raise DamagedRun(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         return np.frombuffer(raw, _STAMP).reshape(self.population, 2).copy()
 
     def _offset(self, client: int, slot: int) -> int:
@@ -89,12 +90,12 @@ class ClientRows:
     def load(self, round: int, digest: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every client with its state as of the checkpoint of `round`, one after another."""
         if not self.path.is_file() or self.path.stat().st_size != self.size:
-            raise UserError(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
+            raise DamagedRun(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         handle = os.open(self.path, os.O_RDONLY)
         try:
             stamps = self._stamps(handle)
             if _digest(stamps, round) != digest:
-                raise UserError(f"the checkpoint is damaged: the stamps in {self.path} fail their checksum")
+                raise DamagedRun(f"the checkpoint is damaged: the stamps in {self.path} fail their checksum")
             stamps[stamps["round"] > round] = (0, 0, 0)
             for client in np.flatnonzero(stamps["round"].max(1) > 0):
                 yield int(client), self._read(handle, int(client), stamps[client])
@@ -116,10 +117,21 @@ class ClientRows:
         slot = int(np.argmax(stamps["round"]))
         content = read_at(handle, self.row_bytes, self._offset(client, slot))
         if zlib.crc32(content) != int(stamps[slot]["crc"]):
-            raise UserError(
+            raise DamagedRun(
                 f"the checkpoint is damaged: the state of client {client} in {self.path} fails its checksum"
             )
         return from_row(content, self.newcomer)
+
+
+def verify_rows(path: Path, layout: list[list[Any]], round: int, digest: str) -> None:
+    """Read every row that counts as of a round; `layout` and `digest` are what the manifest says."""
+    newcomer = {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, kind, shape in layout}
+    per_client = 2 * (_STAMP.itemsize + nbytes(newcomer))
+    population, rest = divmod(path.stat().st_size if path.is_file() else 1, per_client)
+    if rest:
+        raise DamagedRun(f"the checkpoint is damaged: {path} does not have its whole length")
+    for _ in ClientRows(path, newcomer, population).load(round, digest):
+        pass
 
 
 def _digest(stamps: np.ndarray, round: int) -> str:

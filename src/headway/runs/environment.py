@@ -20,10 +20,10 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"{_processor()}, {threads} thread{'s' if threads != 1 else ''}"
+    return f"{processor()}, {threads} thread{'s' if threads != 1 else ''}"
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

@@ -8,12 +8,12 @@ import safetensors.torch
 
 from headway.errors import UserError
 from headway.runs.files import as_path, write_atomically
-from headway.runs.run import load_run
+from headway.runs.run import Observer, load_run
 
 
-def export(run: str | Path, path: str | Path) -> Path:
+def export(run: str | Path, path: str | Path, observer: Observer | None = None) -> Path:
     """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type)."""
-    state = load_run(run).model.state_dict()
+    state = load_run(run, observer=observer).model.state_dict()
     target = as_path("path", path)
     try:
         write_atomically(target, safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()}))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from headway.errors import UserError, shown
+from headway.errors import DamagedRun, UserError, shown
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -31,21 +32,67 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _as_json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, content: Any) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_atomically(path, _as_json(content))
+
+
+def parsed(content: bytes | str) -> Any:
+    """What JSON says; a `ValueError` with its reason where it is none that Headway writes."""
+    try:
+        return json.loads(content, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise UserError(f"{path} is damaged: it holds no JSON object")
-        return content
+        content = parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as fault:
-        raise UserError(f"{path} cannot be read: {fault}") from None
+        raise DamagedRun(f"{path} is missing") from None
+    except (OSError, ValueError) as fault:
+        raise DamagedRun(f"{path} cannot be read: {fault}") from None
+    if not isinstance(content, dict):
+        raise DamagedRun(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+CHECK = "check"
+"""The last key of a checked JSON file: `checksum` of all others."""
+
+
+def checksum(content: Any) -> str:
+    """The SHA-256 of plain data, written with sorted keys: spaces and line ends of a file do not count."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def sealed_json(content: dict[str, Any]) -> bytes:
+    """An object as JSON, with its checksum last."""
+    kept = {name: value for name, value in content.items() if name != CHECK}
+    return _as_json({**kept, CHECK: checksum(json.loads(json.dumps(kept)))})
+
+
+def write_checked(path: Path, content: dict[str, Any]) -> None:
+    """Write an object with its checksum."""
+    write_atomically(path, sealed_json(content))
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """An object that `write_checked` wrote, or one from before there were checksums."""
+    content = read_json(path)
+    if CHECK in content and content.pop(CHECK) != checksum(content):
+        raise DamagedRun(
+            f"{path} is damaged: it fails its checksum; put it back from a copy (Headway's own files are not edited)"
+        )
+    return content
 
 
 def as_path(name: str, given: object) -> Path:

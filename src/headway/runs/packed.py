@@ -7,13 +7,15 @@ and pictures are made of these. Other measured numbers have six significant digi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.errors import UserError
+from headway.errors import DamagedRun
+from headway.runs.files import parsed
 
 NAME = "rounds.json.xz"
 _EXACT = ("accuracy", "accuracy_smoothed", "global_loss")
@@ -39,16 +41,28 @@ def pack(records: Sequence[dict[str, Any]]) -> bytes:
     return lzma.compress(text.encode(), lzma.FORMAT_XZ, lzma.CHECK_CRC32, 9 | lzma.PRESET_EXTREME)
 
 
+def content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise DamagedRun(f"{path} cannot be read: {fault.strerror}") from None
+
+
+def digest(content: bytes) -> str:
+    """What a summary beside it says of the file."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """Every record, its names in the order in which they first came up."""
     try:
-        columns = json.loads(lzma.decompress(path.read_bytes(), lzma.FORMAT_XZ))
-    except (OSError, lzma.LZMAError, EOFError, ValueError) as fault:
-        raise UserError(f"{path} is damaged: {fault}") from None
+        columns = parsed(lzma.decompress(content(path), lzma.FORMAT_XZ))
+    except (lzma.LZMAError, EOFError, ValueError) as fault:
+        raise DamagedRun(f"{path} is damaged: {fault}") from None
     numbers = columns.get("round") if isinstance(columns, dict) else None
     if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-        raise UserError(f"{path} is damaged: it has no list of rounds")
+        raise DamagedRun(f"{path} is damaged: it has no list of rounds")
     if any(not isinstance(column, list) or len(column) != len(numbers) for column in columns.values()):
-        raise UserError(f"{path} is damaged: its lists are not of {len(numbers)} rounds")
+        raise DamagedRun(f"{path} is damaged: its lists are not of {len(numbers)} rounds")
     rows = zip(*columns.values(), strict=True)
     return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]

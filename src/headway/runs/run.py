@@ -21,21 +21,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from headway.engine import simulation
-from headway.engine.choice import choose, kept
+from headway.engine.choice import kept
 from headway.engine.executor import Executor
 from headway.engine.failures import in_words
 from headway.engine.pool import STOPPING
+from headway.engine.simulation import Progress
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import packed, records, splits
+from headway.runs import execution, packed, records, splits
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
-from headway.runs.files import as_path, made, read_json, write_atomically, write_json
+from headway.runs.files import as_path, made, write_atomically, write_checked
 from headway.runs.fingerprints import settle
+from headway.runs.folder import ROUNDS, UNCHECKED, RunFolder, sealed, verify
+from headway.runs.folder import failure as failure
+from headway.runs.folder import finished as finished
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
+from headway.runs.records import Rounds
 from headway.runs.trackers.tracking import Tracker, Tracking, trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
@@ -82,6 +89,8 @@ class Result:
     handed: Callable[[], nn.Module] = field(repr=False)
     executor: str
     folder: Path | None
+    checked: bool = field(default=True, repr=False)
+    """Whether the records could be checked; those of folders from before there were checksums cannot."""
 
     @cached_property
     def model(self) -> nn.Module:
@@ -145,20 +154,46 @@ def _drive(
 ) -> Result:
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
     checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
-    begun = checkpoint is not None and checkpoint.exists()
-    asked = world.scenario.executor
+    asked, threads = world.scenario.executor, None
     if folder and checkpoint:
         checkpoint.fingerprints = unchanged(folder, world, observer, accept)
-    if checkpoint and begun:
-        asked = kept(asked, checkpoint.read()["executor"], world.device)
-    executor = choose(world, asked, observer.tell)  # before the lock, which workers would inherit and hold
-    try:
-        with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
-            if folder is not None:
-                splits.keep(folder, world, accept)
-            return _driven(world, folder, checkpoint, executor, file, observer, tracking)
-    finally:
-        executor.close()
+    if checkpoint and checkpoint.exists():
+        manifest = checkpoint.read()
+        asked, threads = kept(asked, manifest["executor"], world.device), manifest["threads"]
+        if threads is None and world.scenario.deterministic:
+            observer.tell(f"{folder} does not say with how many threads it began; its bits depend on it")
+    with execution.threads(world.scenario.deterministic, threads) as count:
+        if checkpoint is not None:
+            checkpoint.threads = count
+        executor, label = execution.chosen(world, asked, observer.tell)  # before the lock: workers would inherit it
+        try:
+            with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
+                return _driven(world, folder, checkpoint, executor, label, file, observer, tracking, accept)
+        finally:
+            executor.close()
+
+
+def _begun(
+    folder: Path | None, checkpoint: Checkpoint | None, world: World, accept: bool
+) -> tuple[Progress, ClientStates, Rounds]:
+    """Where a run stands: at its checkpoint, with what came after it removed, or at the start."""
+    if folder is None or checkpoint is None:
+        return simulation.begin(world), ClientStates(world.state_limit), Rounds([], True, 0)
+    path, exists = folder / ROUNDS, checkpoint.exists()
+    if not exists and path.stat().st_size:
+        raise UserError(
+            f"{checkpoint.manifest} is missing, though rounds were run: put the checkpoint back from a copy, or start "
+            f"again: headway run --scenario {folder / 'scenario.toml'} --out NEW"
+        )
+    checkpoint.split = splits.keep(folder, world, accept, checkpoint.read()["split"] if exists else None)
+    if not exists:
+        return simulation.begin(world), ClientStates(world.state_limit, folder), Rounds([], True, 0)
+    found = read_folder(folder)  # all of it, before anything is changed
+    progress, store = checkpoint.reopen()
+    records.cut(path, found.rounds)
+    if checkpoint.read()["ends"] is None:  # of an earlier version: from here on it has the checksums of this one
+        write_atomically(folder / "scenario.toml", sealed(found.scenario))
+    return progress, store, found.rounds
 
 
 def _driven(
@@ -166,19 +201,20 @@ def _driven(
     folder: Path | None,
     checkpoint: Checkpoint | None,
     executor: Executor,
+    label: str,
     file: Any,
     observer: Observer,
     tracking: Tracking,
+    accept: bool,
 ) -> Result:
     scenario = world.scenario
-    if checkpoint is not None and checkpoint.exists():
-        progress, store = checkpoint.reopen()
-    else:
-        progress, store = simulation.begin(world), ClientStates(world.state_limit, folder)
-    past = records.cut(folder / "rounds.jsonl", progress.round) if folder else []
+    progress, store, begun = _begun(folder, checkpoint, world, accept)
+    past, chain = begun.records, begun.chain
+    if not begun.checked:
+        observer.tell(UNCHECKED)
     if folder is not None:
         (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
-    observer.begins(world, progress.round, executor.name)
+    observer.begins(world, progress.round, label)
     if world.doubt is not None:
         observer.tell(world.doubt)
     tracking.begins(world, folder, executor.name, past)
@@ -187,7 +223,7 @@ def _driven(
         if checkpoint:
             with pace.saving():
                 os.fsync(file.fileno())  # the rounds before the checkpoint that counts on them
-                checkpoint.save(progress, store, executor.name)
+                checkpoint.save(progress, store, executor.name, chain.numbers)
 
     pace, skipped = Pace(scenario), False
     with _asked_to_stop(observer) as stop:
@@ -197,8 +233,9 @@ def _driven(
                 if scenario.validation is not None:
                     record["measured_on"] = "validation"
                 past.append(record)
+                chain = chain.then(record)
                 if file:
-                    records.append(file, record)
+                    records.append(file, {**record, records.CHAIN: chain.whole})
                 if pace.due(progress.round):
                     save()  # before anybody is told: with a save in every round, none that was seen is played again
                 if "failures" in record and not skipped:
@@ -213,19 +250,19 @@ def _driven(
                 save()  # a failing client or worker changed nothing: what is there is the last good round
             if folder is not None and not isinstance(fault, OSError | MachineError):  # for what the run is not to blame
                 told = " ".join(str(fault).split()) or type(fault).__name__
-                write_json(folder / "summary.json", {"finished": False, "failure": told})
+                write_checked(folder / "summary.json", {"finished": False, "failure": told})
             raise
         save()
     if stop.number is not None and not simulation.finished(world, progress):
         raise Interrupted(stop.number)
     module = world.network.module(progress.output.theta, progress.output.buffers)
-    result = Result(world.method.name, scenario, past, lambda: module, executor.name, folder)
+    result = Result(world.method.name, scenario, past, lambda: module, executor.name, folder, begun.checked)
     tracking.ends(result.summary)
     if folder:
-        made_on = hardware_and_versions(world.device)
         accepted = checkpoint.fingerprints.get("accepted") if checkpoint else None
         changes = {"accepted_changes": accepted} if accepted else {}
-        write_json(folder / "summary.json", {"finished": True, **result.summary, **changes, "environment": made_on})
+        made_on = {"environment": hardware_and_versions(world.device), "chain": chain.whole}
+        write_checked(folder / "summary.json", {"finished": True, **result.summary, **changes, **made_on})
     return result
 
 
@@ -240,7 +277,7 @@ def _lines(folder: Path | None) -> Iterator[Any]:
     if folder is None:
         yield None
     else:
-        with records.appending(folder / "rounds.jsonl") as file:
+        with records.appending(folder / ROUNDS) as file:
             yield file
 
 
@@ -328,10 +365,10 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
             beside.unlink(missing_ok=True)  # made here, after another was done with its own
             raise
         if study is not None:
-            write_json(folder / "study.json", {"methods": study})
+            write_checked(folder / "study.json", {"methods": study})
         else:
             (folder / "study.json").unlink(missing_ok=True)
-        write_atomically(folder / "scenario.toml", scenario.as_toml().encode())
+        write_atomically(folder / "scenario.toml", sealed(scenario))
     return folder
 
 
@@ -355,11 +392,9 @@ def unclaim(folder: Path) -> None:
 
 
 def _opened(folder: Path) -> Scenario:
-    if not (folder / "scenario.toml").is_file():
-        raise UserError(f"{folder} is no run folder: it has no scenario.toml")
-    if (folder / "study.json").is_file():
+    if (folder / "study.json").is_file() and (folder / "scenario.toml").is_file():
         raise UserError(f"{folder} is a comparison; name one of its runs, such as {folder}/METHOD/seed-0")
-    return scenario_of(folder)
+    return scenario_in(folder)
 
 
 def _world(
@@ -392,18 +427,6 @@ def _method(folder: Path, scenario: Scenario, given: Method | None) -> Method:
     return checked(given)
 
 
-def finished(folder: Path) -> bool:
-    path = folder / "summary.json"
-    return path.is_file() and bool(read_json(path).get("finished"))
-
-
-def failure(folder: Path) -> str | None:
-    """Why a run ended before its time, where it told."""
-    path = folder / "summary.json"
-    told = read_json(path).get("failure") if path.is_file() else None
-    return None if told is None else str(told)
-
-
 def resume(
     run: str | Path,
     *,
@@ -427,8 +450,15 @@ def resume(
     world = _world(folder, method, model, clients, test)
     if finished(folder):
         unchanged(folder, world, observer, accept_changes)
-        return _loaded(world, folder)
+        return _told(_loaded(world, folder), observer)
     return _drive(world, folder, observer, watching, accept_changes)
+
+
+def _told(result: Result, observer: Observer) -> Result:
+    """The result, after saying where its records could not be checked."""
+    if not result.checked:
+        observer.tell(UNCHECKED)
+    return result
 
 
 def lengthen(run: str | Path, rounds: int) -> None:
@@ -437,7 +467,7 @@ def lengthen(run: str | Path, rounds: int) -> None:
     scenario = _opened(folder)
     if scenario.rounds < rounds:
         (folder / "summary.json").unlink(missing_ok=True)  # first: a kill between leaves a run that is not finished
-        write_atomically(folder / "scenario.toml", scenario.changed(rounds=rounds).as_toml().encode())
+        write_atomically(folder / "scenario.toml", sealed(scenario.changed(rounds=rounds)))
 
 
 def load_run(
@@ -447,34 +477,48 @@ def load_run(
     model: nn.Module | None = None,
     clients: Sequence[Any] | None = None,
     test: Any = None,
+    observer: Observer | None = None,
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
     folder = as_path("run", run)
-    return _loaded(_world(folder, method, model, clients, test), folder)
+    return _told(_loaded(_world(folder, method, model, clients, test), folder), observer or Unwatched())
 
 
 def _loaded(world: World, folder: Path) -> Result:
     checkpoint = Checkpoint(folder / "checkpoint", world)
     if not checkpoint.exists():
         raise UserError(f"{folder} has no checkpoint yet")
+    found = read_folder(folder)
+    splits.verify(folder, checkpoint.read()["split"])
     progress, _ = checkpoint.load()
-    past = records.until(folder / "rounds.jsonl", progress.round)
     module = world.network.module(progress.output.theta, progress.output.buffers)
-    return Result(world.method.name, world.scenario, past, lambda: module, checkpoint.read()["executor"], folder)
+    return _result(found, lambda: module)
 
 
-def recorded(folder: Path) -> Result:
-    """A run as its files tell it, without its data; its model is loaded when it is asked for."""
-    scenario, manifest, summary = _opened(folder), folder / "checkpoint" / "manifest.json", folder / "summary.json"
-    if not manifest.is_file() and not finished(folder):
+def _result(found: RunFolder, handed: Callable[[], nn.Module]) -> Result:
+    """A run as its files tell it."""
+    executor = (found.manifest or found.summary).get("executor")
+    if not isinstance(executor, str) or (found.manifest is None and "rounds" not in found.summary):
+        raise UserError(f"{found.path / 'summary.json'} is damaged: it does not tell rounds and executor")
+    method = str(found.scenario.method)
+    return Result(method, found.scenario, found.rounds.records, handed, executor, found.path, found.rounds.checked)
+
+
+def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
+    """A run as its files tell it, without its data; its model is loaded when it is asked for.
+
+    `verified`: the checkpoint and the split are read too, so that nothing of the folder is damaged.
+    """
+    _opened(folder)
+    found = verify(folder) if verified else read_folder(folder)
+    if found.manifest is None and not found.finished:
         raise UserError(f"{folder} has no checkpoint yet")
-    path, key = (manifest, "round") if manifest.is_file() else (summary, "rounds")
-    told = read_json(path)
-    round, executor = told.get(key), told.get("executor")
-    if not isinstance(round, int) or not isinstance(executor, str):
-        raise UserError(f"{path} is damaged: it does not tell round and executor")
-    past = records.until(folder / "rounds.jsonl", round)
-    return Result(str(scenario.method), scenario, past, lambda: load_run(folder).model, executor, folder)
+
+    def model() -> nn.Module:
+        return _loaded(_world(folder, None, None, None, None), folder).model
+
+    result = _result(found, model)
+    return result if observer is None else _told(result, observer)
 
 
 def seeded(scenario: Scenario) -> list[Scenario]:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from headway.data.federation import Federation, Pool
 from headway.engine.world import World
-from headway.errors import UserError
+from headway.errors import DamagedRun, UserError
 from headway.runs.files import write_atomically
 
 SAMPLED = 1000
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged archive raises."""
 
 
 def _old_fingerprint(federation: Federation) -> str:
@@ -55,19 +59,21 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
     return file.getvalue()
 
 
-def keep(folder: Path, world: World, accept: bool = False) -> None:
-    """Write the run's split, or refuse a run whose split is not what it was; `accept`: write it anew."""
+def keep(folder: Path, world: World, accept: bool = False, expected: str | None = None) -> str:
+    """Write the run's split, or refuse a run whose split is not what it was; the split's digest.
+
+    `accept`: write it anew. `expected` is the digest that the run's checkpoint has.
+    """
     if world.scenario.data == "own":
-        return
+        return ""
     path, now = folder / "split.npz", _held(world.federation)
+    digest = _digest(now)
+    if not accept and not path.is_file() and expected not in (None, digest):
+        raise DamagedRun(f"{path} is missing, and data or split are not what {folder} was run with; put it back")
     if accept or not path.is_file():
         write_atomically(path, _packed(now))
-        return
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            written = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as fault:
-        raise UserError(f"{path} is damaged: {str(fault).splitlines()[0]}") from None
+        return digest
+    written = _read(path)
     if "fingerprint" in written and written["fingerprint"] != _old_fingerprint(world.federation):
         raise UserError(f"the data '{world.scenario.data}' is not what {folder} was run with; start a new run")
     if not all(np.array_equal(written.get(name, ()), now[name]) for name in now):
@@ -75,3 +81,36 @@ def keep(folder: Path, world: World, accept: bool = False) -> None:
             f"the split '{world.scenario.partition}' is not the one in {path}; start a new run, or put back the files "
             "and the version of headway that the run began with"
         )
+    if expected not in (None, digest):
+        raise DamagedRun(f"{path} is not the split that {folder} was run with; put it back")
+    return digest
+
+
+def verify(folder: Path, expected: str | None) -> None:
+    """Refuse a split that is not the one a checkpoint was made with; '' and None stand for no split."""
+    path = folder / "split.npz"
+    if expected and not path.is_file():
+        raise DamagedRun(f"{path} is missing; put it back from a copy")
+    if expected and _digest(_read(path)) != expected:
+        raise DamagedRun(f"{path} is damaged: it is not the split that {folder} was run with; put it back from a copy")
+
+
+def _digest(held: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in ("rows", "sizes"):
+        array = np.ascontiguousarray(held[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+        if not {"rows", "sizes"} <= found.keys():
+            raise ValueError("it does not hold rows and sizes")
+    except _UNREADABLE as fault:
+        cause = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise DamagedRun(f"{path} is damaged: {cause}; put it back from a copy") from None
+    return found

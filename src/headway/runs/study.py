@@ -19,7 +19,9 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs import run
-from headway.runs.files import as_path, read_json, slug
+from headway.runs.files import as_path, read_checked, slug
+from headway.runs.folder import ROUNDS, UNCHECKED
+from headway.runs.folder import scenario as scenario_in
 from headway.runs.run import Observer, Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import FREE, Scenario
@@ -92,7 +94,7 @@ def _check_folders(names: Sequence[str]) -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    names = read_json(folder / "study.json").get("methods")
+    names = read_checked(folder / "study.json").get("methods")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise UserError(f"{folder / 'study.json'} is damaged: it lists no methods")
     return names
@@ -100,7 +102,7 @@ def _names(folder: Path) -> list[str]:
 
 def is_finished(folder: Path) -> bool:
     """Whether every run of a study is finished."""
-    seeds = run.seeded(scenario_of(folder))
+    seeds = run.seeded(scenario_in(folder))
     return all(run.finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
 
 
@@ -159,7 +161,7 @@ def resume_study(
     folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
-    scenario, names = scenario_of(folder), _names(folder)
+    scenario, names = scenario_in(folder), _names(folder)
     own = [name for name in names if run.in_catalogue(name) is None]
     own += [f"{what} of its own" for what in ("data", "model") if getattr(scenario, what) == "own"]
     if own:
@@ -216,9 +218,9 @@ def _told(which: str, reason: str) -> str:
 def _places(folder: Path) -> list[Path]:
     """The run in a folder, those of a study in the order they were asked for, or those of a paper's column."""
     if is_study(folder):
-        seeds = run.seeded(scenario_of(folder))
+        seeds = run.seeded(scenario_in(folder))
         every = [_place(folder, name, one.seed) for name in _names(folder) for one in seeds]
-        return [place for place in every if (place / "scenario.toml").is_file()]
+        return [place for place in every if any((place / name).is_file() for name in ("scenario.toml", ROUNDS))]
     if (folder / "scenario.toml").is_file():
         return [folder]
     return _column(folder) or [folder]
@@ -242,24 +244,30 @@ def _note(folder: Path) -> str:
     """What reproduce.json says of the runs in a folder of `headway reproduce`: OUT, a COLUMN or a ROW/seed-N in it."""
     for place in (folder.resolve(), *folder.resolve().parents[:3]):
         if (place / "reproduce.json").is_file():
-            about = read_json(place / "reproduce.json")
+            about = read_checked(place / "reproduce.json")
             return "; ".join(str(about[key]) for key in ("item", "title", "scaled") if key in about)
     return ""
 
 
-def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
+def load_study(
+    folders: Sequence[Path], tuned: bool = False, observer: Observer | None = None, verified: bool = False
+) -> Study:
     """Finished or unfinished runs from their folders; the folder of a study or of a paper's column stands for its runs.
 
-    `tuned`: settings of the training may differ between methods; in a column of a paper they do.
+    `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` is told
+    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
     """
+    tell = (observer or run.Unwatched()).tell
+    checked = True
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
     failed: list[str] = []
     runs: dict[str, list[Result]] = {}
     first: Result | None = None
     for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
-        result = run.recorded(place)
+        result = run.recorded(place, verified=verified)
         if (reason := run.failure(place)) is not None:
             failed.append(_told(f"{result.method}, seed {result.scenario.seed}", reason))
+        checked = checked and result.checked
         if not result.records:  # begun, but without a finished round
             continue
         first = first or result
@@ -272,6 +280,8 @@ def load_study(folders: Sequence[Path], tuned: bool = False) -> Study:
         seeds.append(result)
     if not runs:
         raise UserError("there is no run with a finished round to report")
+    if not checked:
+        tell(UNCHECKED)
     return Study(runs, None, "; ".join(notes + failed), tuple(failed))
 
 

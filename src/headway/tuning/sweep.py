@@ -22,11 +22,13 @@ from torch import nn
 from headway.data.sources.files import Missing
 from headway.engine.choice import runs_on
 from headway.engine.world import build, device_of
-from headway.errors import Diverged, MachineError, OutOfMemory, UserError
+from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory, UserError
 from headway.methods.spelling import method as spelled
-from headway.runs import records, run, splits
+from headway.runs import run, splits
 from headway.runs.environment import commit, environment
-from headway.runs.files import as_path, made, read_json, slug, write_json
+from headway.runs.files import as_path, made, read_checked, slug, write_checked
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
 from headway.runs.run import Observer
 from headway.scenario import FREE, Scenario
 from headway.scenario import scenario as scenario_of
@@ -270,7 +272,7 @@ class _Plan:
             settings=dict(self.settings),
             ran=runner.ran(every),
         )
-        write_json(out / "sweep.json", {"finished": True, **found.as_dict(), **about})
+        write_checked(out / "sweep.json", {"finished": True, **found.as_dict(), **about})
         return found
 
 
@@ -278,14 +280,14 @@ def _claim(out: Path, about: dict[str, Any]) -> None:
     """Begin in an empty folder, or go on in one that holds the same sweep."""
     path = out / "sweep.json"
     if path.is_file():
-        other = _difference(about["request"], read_json(path).get("request"))
+        other = _difference(about["request"], read_checked(path).get("request"))
         if other is not None:
             raise UserError(f"{out} holds another sweep ({other}); give another folder with --out")
         return
     if out.exists() and (not out.is_dir() or {file.name for file in out.iterdir()} - {"sweep.json.part"}):
         raise UserError(f"{out} is already used (it holds other files); give another folder with --out")
     made(out)
-    write_json(path, {"finished": False, **about})
+    write_checked(path, {"finished": False, **about})
 
 
 def _difference(wanted: dict[str, Any], found: Any) -> str | None:
@@ -327,7 +329,7 @@ class _Runner:
 
     def ran(self, every: list[Candidate]) -> tuple[Scenario, ...]:
         """The scenarios of the runs that were begun."""
-        return tuple(scenario_of(place) for one in every for place in self._begun(one))
+        return tuple(scenario_in(place) for one in every for place in self._begun(one))
 
     def _begun(self, one: Candidate) -> list[Path]:
         places = [self._place(one, seed) for seed in run.seeded(self.scenario)]
@@ -358,8 +360,10 @@ class _Runner:
         try:
             chosen = self.scenario.changed(**one.settings)
             scores = tuple(self._score(one, seed, rounds) for seed in run.seeded(chosen))
-        except (OSError, MachineError, OutOfMemory):  # no fault of the candidate's
+        except (OSError, MachineError, OutOfMemory):  # the candidate is not to blame
             raise
+        except DamagedRun:
+            raise  # another candidate would be the best
         except Exception as fault:
             message = " ".join(str(fault).split()) or type(fault).__name__
             status = "diverged" if isinstance(fault, Diverged) else "failed"
@@ -370,15 +374,18 @@ class _Runner:
     def _score(self, one: Candidate, scenario: Scenario, rounds: int) -> float:
         place = self._place(one, scenario)
         noted = place / "diverged.json"
-        if noted.is_file() and read_json(noted)["rounds"] <= rounds:  # it would again; the stage before was good
-            raise Diverged(str(read_json(noted)["failure"]))
+        note = read_checked(noted) if noted.is_file() else {"rounds": rounds + 1}
+        if type(note.get("rounds")) is not int:
+            raise DamagedRun(f"{noted} is damaged: it does not tell a round")
+        if note["rounds"] <= rounds:  # it would again; the stage before was good
+            raise Diverged(str(note.get("failure")))
         try:
             past = self._records(one, scenario, rounds, place)
             last = next(record for record in past if record["round"] == rounds)
             if "loss" not in last:
                 raise Diverged(f"round {rounds}: the validation loss is no finite number")
         except Diverged as fault:
-            write_json(noted, {"rounds": rounds, "failure": " ".join(str(fault).split())})
+            write_checked(noted, {"rounds": rounds, "failure": " ".join(str(fault).split())})
             raise
         self.measure = "accuracy" if "accuracy_smoothed" in last else "loss"
         return float(last["accuracy_smoothed" if self.measure == "accuracy" else "loss"])
@@ -387,11 +394,12 @@ class _Runner:
         """The rounds of one run, trained as far as they are missing."""
         model = scenario.model
         if (place / "scenario.toml").is_file():
-            had = scenario_of(place).rounds
+            had = scenario_in(place).rounds
             if had > rounds or (had == rounds and run.finished(place)):
-                if run.finished(place):
-                    self._chose(model, read_json(place / "summary.json")["executor"])
-                return records.read(place / "rounds.jsonl")
+                found = read_folder(place, whole=True)
+                if found.finished:
+                    self._chose(model, str(found.summary.get("executor", "")))
+                return found.rounds.records
             run.lengthen(place, rounds)
             result = run.resume(place, observer=self.observer, **self.own)
         else:
@@ -406,7 +414,7 @@ class _Runner:
         if not begun:
             return
         one, place = begun[0]
-        anywhere = scenario_of(place).changed(device="cpu", precision="auto")
+        anywhere = scenario_in(place).changed(device="cpu", precision="auto")
         with contextlib.suppress(Missing):  # what is not there any more cannot be another
             world = build(anywhere, spelled(one.method), **self.own)
             run.unchanged(place, world, self.observer or run.Unwatched())

@@ -49,11 +49,15 @@ def readable(where: Path | str) -> Iterator[None]:
         raise UserError(f"{fault.filename or where} cannot be read: {cause(fault)}") from None
 
 
+def user_cache() -> Path:
+    """Where a user's programs keep what can be had again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
+
+
 def named_folder(given: str | None) -> Path:
     """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache; it may not be there yet."""
     named = given or os.environ.get("HEADWAY_DATA")
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(named).expanduser() if named else Path(cache) / "headway"
+    return Path(named).expanduser() if named else user_cache()
 
 
 def data_folder(given: str | None) -> Path:

@@ -13,8 +13,8 @@ from headway.errors import UserError
 from headway.methods.spelling import method as spelled
 from headway.report.page import commands as again
 from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
-from headway.runs.files import read_json
-from headway.runs.run import Result, failure, finished
+from headway.runs.folder import failure, finished, summary
+from headway.runs.run import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained
 
@@ -203,9 +203,7 @@ def _own_settings(study: Study, names: Sequence[str]) -> str:
 
 def _recorded(one: Result) -> dict[str, Any]:
     """The environment in a finished run's summary.json."""
-    if one.folder is None or not finished(one.folder):
-        return {}
-    found = read_json(one.folder / "summary.json").get("environment")
+    found = summary(one.folder).get("environment") if one.folder is not None else None
     return found if isinstance(found, dict) else {}
 
 

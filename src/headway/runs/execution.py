@@ -1,0 +1,131 @@
+"""How a run is executed: with the executor that was chosen before for the same work, and the threads it began with.
+
+Executors round differently, so a stopwatch that decides anew would give other numbers for the same command. What it
+decided is kept in the user's cache, one small file for each kind of work and machine: `$HEADWAY_CACHE/executors`, else
+`~/.cache/headway/executors`. Nothing that is wrong with the cache is an error: then the stopwatch decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.data.sources.files import user_cache
+from headway.engine.choice import choose, runs_on
+from headway.engine.executor import Executor
+from headway.engine.pool import cores
+from headway.engine.world import World
+from headway.errors import UserError
+from headway.runs.environment import hardware_and_versions, processor
+from headway.runs.files import checksum, read_checked, sealed_json
+from headway.scenario import EXECUTORS
+from headway.vectors import named_leaves
+
+CHOOSING = ("auto", "graphed")
+"""What may be asked for that leaves the choice to a stopwatch."""
+_SAME_WORK = {
+    *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
+    *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
+    *("eval_every", "eval_samples", "global_loss"),
+}
+"""Settings that make a step neither longer nor shorter."""
+
+
+def chosen(world: World, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
+    """An executor, and its name with how it was chosen where nobody asked for it by name."""
+    if asked not in CHOOSING or world.scenario.deterministic:  # then no stopwatch decides
+        executor = choose(world, asked, tell)
+        return executor, executor.name
+    path = _path(world, asked)
+    remembered = _remembered(path, world)
+    if remembered is not None:
+        executor = choose(world, remembered, tell)
+        if executor.name == remembered:
+            return executor, f"{remembered} (remembered)"
+        executor.close()  # it cannot take this work any more
+    executor = choose(world, asked, tell)
+    _remember(path, executor.name, world, asked)
+    return executor, f"{executor.name} (measured)"
+
+
+def _path(world: World, asked: str) -> Path | None:
+    """The file of this work on this machine; None where there is no place for it."""
+    with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
+        named = os.environ.get("HEADWAY_CACHE")
+        return (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(world, asked))[:32]}.json"
+    return None
+
+
+def _about(world: World, asked: str) -> dict[str, Any]:
+    """On what the fastest executor depends."""
+    settings = {name: value for name, value in world.scenario.as_dict().items() if name not in _SAME_WORK}
+    leaves = named_leaves(world.network.parameters).items()
+    network = [str(world.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
+    made_on = hardware_and_versions(world.device)
+    versions = {name: made_on["versions"].get(name) for name in ("headway", "torch", "cuda")}
+    return {
+        "asked": asked,
+        "machine": {"processor": processor(), "cores": cores(), "hardware": made_on["hardware"], **versions},
+        "settings": settings,
+        "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(world.method)),
+        "network": checksum(network)[:32],
+        "population": world.population,
+        "sample": [str(world.federation.train.y.dtype), *world.federation.sample_shape],
+        "shapes": {name: list(shape) for name, shape in world.shapes.items()},
+    }
+
+
+def _remembered(path: Path | None, world: World) -> str | None:
+    """The executor that was chosen for this work, where it still can run here."""
+    if path is None:
+        return None
+    try:
+        name = read_checked(path).get("executor")
+    except (UserError, OSError):
+        return None
+    return name if isinstance(name, str) and name in EXECUTORS and runs_on(name, world.device) else None
+
+
+def _remember(path: Path | None, executor: str, world: World, asked: str) -> None:
+    """Write beside, then rename over: of two who write at once, one is there in the end, and whole."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with open(handle, "wb") as file:
+                file.write(sealed_json({"executor": executor, **json.loads(json.dumps(_about(world, asked)))}))
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+
+
+@contextmanager
+def threads(deterministic: bool, began: int | None) -> Iterator[int | None]:
+    """Inside, a run whose bits are to be repeated has the threads it began with, or those there are; their number.
+
+    Sums of a matrix product are taken in parts, one for each thread, so their last bits depend on it.
+    """
+    if not deterministic:
+        yield None
+        return
+    before = torch.get_num_threads()
+    wanted = began or before
+    if wanted != before:
+        torch.set_num_threads(wanted)
+    try:
+        yield wanted
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

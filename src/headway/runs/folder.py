@@ -1,0 +1,183 @@
+"""A run folder as it lies on the disk: whatever reads one does it here, and nothing is believed before it is checked.
+
+| file | what it is checked against |
+|---|---|
+| scenario.toml | a checksum of its settings in its first line, the settings in the manifest and the summary |
+| rounds.jsonl | a chained checksum in each line (`records`); the manifest and the summary have that of the last one |
+| checkpoint/manifest.json, summary.json, study.json, reproduce.json | a checksum in the file |
+| checkpoint/server-N.safetensors, clients.rows, split.npz | checksums in the manifest |
+
+Settings that only say where and how a run is executed may be edited. Folders from before there were these checksums are
+read without them, and `checked` says so.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.errors import DamagedRun, UserError
+from headway.runs import checkpoint, records, splits
+from headway.runs.files import CHECK, checksum, read_checked, read_json
+from headway.runs.records import Rounds
+from headway.scenario import FREE, Scenario, from_toml
+
+ROUNDS = "rounds.jsonl"
+EDITABLE = FREE - {"deterministic"}
+"""Settings that may be edited in a run's scenario.toml: a run may move to another machine."""
+UNCHECKED = (
+    "some of these runs are from before rounds had checksums: they are read, but a change in them cannot be seen"
+)
+"""Told once where folders of an earlier version are read."""
+_HEAD = "# check "
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run without its data and its model."""
+
+    path: Path
+    scenario: Scenario
+    rounds: Rounds
+    """The rounds up to the checkpoint, or all of them where they were asked for."""
+    manifest: dict[str, Any] | None
+    """The checkpoint's; None where there is no checkpoint."""
+    summary: dict[str, Any]
+    """What was written at the end or after a failure; empty where nothing was."""
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.summary.get("finished"))
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run ended before its time, where it told."""
+        return _failure(self.summary)
+
+
+def manifest(folder: Path) -> dict[str, Any] | None:
+    path = folder / "checkpoint" / "manifest.json"
+    return checkpoint.read_manifest(path) if path.is_file() else None
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    path = folder / "summary.json"
+    return read_checked(path) if path.is_file() else {}
+
+
+def finished(folder: Path) -> bool:
+    return bool(summary(folder).get("finished"))
+
+
+def failure(folder: Path) -> str | None:
+    """Why a run ended before its time, where it told."""
+    return _failure(summary(folder))
+
+
+def _failure(summary: dict[str, Any]) -> str | None:
+    told = summary.get("failure")
+    return None if told is None else str(told)
+
+
+def read(folder: Path, whole: bool = False) -> RunFolder:
+    """The run in a folder, up to its checkpoint; `whole`: with the rounds after the checkpoint too."""
+    chosen, kept, ended = scenario(folder), manifest(folder), summary(folder)
+    if chosen.method is None:
+        raise UserError(f"{folder / 'scenario.toml'} names no method")
+    round = kept["round"] if kept is not None else ended.get("rounds") if ended.get("finished") else None
+    if round is not None and type(round) is not int:
+        raise UserError(f"{folder / 'summary.json'} is damaged: it does not tell how many rounds were run")
+    path = folder / ROUNDS
+    rounds = records.load(path, round)
+    if kept is not None and kept["rounds"] is not None:
+        _same(rounds.chain.numbers == kept["rounds"], path, "the checkpoint was made with", round)
+    if rounds.packed:
+        _same(ended.get("packed", rounds.packed) == rounds.packed, path, "summary.json was kept with", round)
+    elif ended.get("finished") and "chain" in ended:
+        _same(rounds.chain.whole == ended["chain"], path, "summary.json was made of", round)
+    more = whole and path.is_file() and path.stat().st_size > rounds.size
+    return RunFolder(folder, chosen, records.load(path) if more else rounds, kept, ended)
+
+
+def _same(same: bool, path: Path, what: str, round: Any) -> None:
+    if not same:
+        raise DamagedRun(f"{path} is damaged: rounds 1 to {round} are not those that {what}; put it back from a copy")
+
+
+def verify(folder: Path) -> RunFolder:
+    """The run in a folder, with every byte of its checkpoint and its split read and checked."""
+    found = read(folder)
+    if found.manifest is not None:
+        checkpoint.verify(folder / "checkpoint")
+        splits.verify(folder, found.manifest["split"])
+    return found
+
+
+# ── scenario.toml ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sealed(chosen: Scenario) -> bytes:
+    """The scenario.toml of a folder: the settings below a checksum of them."""
+    text = chosen.as_toml()
+    advice = "of these settings; a changed copy of this file starts another run: headway run --scenario COPY"
+    return f"{_HEAD}{_seal(text)} {advice}\n{text}".encode()
+
+
+def _seal(text: str) -> str:
+    return checksum({name: value for name, value in tomllib.loads(text).items() if name not in EDITABLE})[:16]
+
+
+def scenario(folder: Path) -> Scenario:
+    """The settings of a run, or of a study, as they were when it began."""
+    path = folder / "scenario.toml"
+    if not path.is_file():
+        lost = " any more, but other files of a run" if (folder / ROUNDS).is_file() else ""
+        raise UserError(f"{folder} is no run folder: it has no scenario.toml{lost}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise DamagedRun(f"{path} cannot be read as UTF-8 text: {fault}") from None
+    found = from_toml(text, str(path))
+    kept, ended = manifest(folder), summary(folder)
+    _check_settings(path, found, kept, ended)
+    written = re.match(rf"{_HEAD}(\w+)", text)
+    if written is not None and written[1] != _seal(text):
+        raise _changed(path, _other_end(found, kept) or "its settings are not those that its first line was made of")
+    if written is None and ((kept or {}).get("ends") is not None or _checked_study(folder)):
+        raise _changed(path, "the first line, with the checksum of its settings, is gone")
+    return found
+
+
+def _checked_study(folder: Path) -> bool:
+    path = folder / "study.json"
+    return path.is_file() and CHECK in read_json(path)
+
+
+def _other_end(found: Scenario, kept: dict[str, Any] | None) -> str | None:
+    """The first setting of when a run ends that is not what the manifest has."""
+    for name, was in ((kept or {}).get("ends") or {}).items():
+        if getattr(found, name, was) != was:
+            return f"{name} is {getattr(found, name)}, but the run was made with {was}"
+    return None
+
+
+def _check_settings(path: Path, found: Scenario, kept: dict[str, Any] | None, ended: dict[str, Any]) -> None:
+    """Compare with what the manifest and the summary say; they name the setting that differs."""
+    if kept is not None:
+        other = checkpoint.other_setting(kept["scenario"], found)
+        if other is not None:
+            raise _changed(path, "{} is {}, but {} was run with {}".format(*other[:2], path.parent, other[2]))
+    for name, key in (("method", "name"), ("seed", "seed"), ("buffers", "buffers")):
+        now = getattr(found, name)
+        if ended.get("finished") and ended.get(key, now) != now:
+            raise _changed(path, f"{name} is {now}, but summary.json has {ended[key]}")
+
+
+def _changed(path: Path, what: str) -> DamagedRun:
+    return DamagedRun(
+        f"{path} was changed since the run was made: {what}; put it back, or start another run with it: "
+        f"headway run --scenario {path} --out NEW"
+    )
