@@ -227,11 +227,11 @@ def test_a_machine_that_slept_or_a_slow_client_is_no_silence(monkeypatch: pytest
 
 @forking
 def test_the_patience_grows_with_the_time_that_clients_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_SILENCE", 0.0)
     monkeypatch.setattr(pool, "_LOOK", 0.02)
     own = made(1)
     try:
         trained(own)
+        monkeypatch.setattr(pool, "_SILENCE", 0.0)
         own._slowest = 60.0  # seconds a step, as a large network has
         worker = stopped(own)
         threading.Timer(0.1, os.kill, (worker, signal.SIGCONT)).start()

@@ -36,7 +36,7 @@ def values(name: str) -> st.SearchStrategy[Any]:
     if kind is bool:
         found = st.booleans()
     elif kind is int:
-        found = st.integers(limits.get("least"), 10**9)
+        found = st.integers(limits.get("least"), limits.get("most", 10**9))
     elif kind is float:
         low, high = limits.get("least", limits.get("above")), limits.get("most", limits.get("below"))
         found = st.floats(
@@ -131,7 +131,7 @@ def outside() -> list[tuple[str, Any, str]]:
         for limit, words in (("least", "at least"), ("most", "at most"), ("above", "above"), ("below", "below")):
             if limit in limits:
                 bound = limits[limit]
-                step = 1 if field_type(name)[0] is int else 1e-9
+                step = 1 if field_type(name)[0] is int else 1e-9 * max(abs(bound), 1)
                 beyond = {"least": bound - step, "most": bound + step}.get(limit, bound)
                 found.append((name, beyond, f"{words} {bound}"))
         if "among" in limits:

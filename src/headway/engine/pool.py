@@ -275,10 +275,8 @@ class Pool:
         looked = time.monotonic()
         while not (ready := wait(list(busy), _LOOK)):
             now = time.monotonic()
-            passed, looked = (
-                min(now - looked, 2 * _LOOK),
-                now,
-            )  # no more: this process was stopped, or the machine slept
+            passed = min(now - looked, 2 * _LOOK)  # no more: this process was stopped, or the machine slept
+            looked = now
             for connection, position in busy.items():
                 watch, steps = self._watches[connection], assignment.works.lengths[position]
                 watch.silent += passed
