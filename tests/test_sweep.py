@@ -394,7 +394,7 @@ def test_what_the_page_on_tuning_prints_works(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_sweep_of_failures_has_no_best(tmp_path: Path) -> None:
-    command = f"sweep fedavg --grid rate=1e30,1e31 --clip 0 --rounds 3 --quiet {LITTLE} --out {tmp_path / 'sweep'}"
+    command = f"sweep fedavg --grid rate=1e29,1e30 --clip 0 --rounds 3 --quiet {LITTLE} --out {tmp_path / 'sweep'}"
     answer = CliRunner().invoke(app, command.split())
     assert isinstance(answer.exception, UserError)
     assert "there is no best: every candidate failed" in str(answer.exception)
