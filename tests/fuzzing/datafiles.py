@@ -8,7 +8,6 @@ import json
 import math
 import pickle
 import random
-import shutil
 import struct
 import zipfile
 from collections.abc import Callable

@@ -9,6 +9,7 @@ from fuzzing.attempts import Kind
 from fuzzing.commands import Commands
 from fuzzing.datafiles import DataFiles
 from fuzzing.kills import Kills
+from fuzzing.misuse import Misuse
 from fuzzing.scenarios import Scenarios
 
 KINDS: dict[str, tuple[Callable[[Path], Kind], int]] = {
@@ -16,4 +17,5 @@ KINDS: dict[str, tuple[Callable[[Path], Kind], int]] = {
     "commands": (Commands, 1600),
     "data": (DataFiles, 600),
     "scenarios": (Scenarios, 600),
+    "misuse": (Misuse, 1000),
 }
