@@ -24,10 +24,28 @@ from test_going_on import Stopping
 SETTINGS = Scenario(
     **LITTLE, rounds=3, executor="serial", eval_samples=20, deterministic=True, checkpoint_every=2, target=0.9
 )
-FLAGS = (
-    "--model linear --clients 6 --participation 0.5 --steps 1 --device cpu --executor serial --eval-samples 20 "
-    "--deterministic --checkpoint-every 1 --rounds 1 --quiet"
-).split()
+FLAGS = [
+    "--model",
+    "linear",
+    "--clients",
+    "6",
+    "--participation",
+    "0.5",
+    "--steps",
+    "1",
+    "--device",
+    "cpu",
+    "--executor",
+    "serial",
+    "--eval-samples",
+    "20",
+    "--deterministic",
+    "--checkpoint-every",
+    "1",
+    "--rounds",
+    "1",
+    "--quiet",
+]
 SWEEP = ["sweep", "fedavg", "--grid", "rate=0.1,0.2", *FLAGS, "--out"]
 
 COMMANDS: dict[str, tuple[list[str], ...]] = {

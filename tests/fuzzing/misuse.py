@@ -17,10 +17,7 @@ from fuzzing.attempts import Attempt, Finding
 from fuzzing.datafiles import one_line
 from fuzzing.objects import ANSWERS, HOOKS, VALUES, Boom, Slot, Watcher, X, Y, data_sets, networks
 from fuzzing.shell import inside
-from headway import errors
-from headway.errors import ClientError, RunsFailed, SlotError, UserError
-
-MachineError = getattr(errors, "MachineError", SlotError)
+from headway.errors import ClientError, MachineError, RunsFailed, SlotError, UserError
 
 LITTLE: dict[str, Any] = {
     **{"rounds": 1, "steps": 1, "participation": 1.0, "batch_size": 4, "device": "cpu", "executor": "serial"},

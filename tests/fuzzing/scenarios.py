@@ -128,7 +128,8 @@ class Scenarios:
             answer = command(*words)
         outcome = judged(answer)
         if outcome == "done" and words[0] == "scenario":
-            given, printed = tomllib.loads(content.decode()), tomllib.loads(answer.out)
+            lines = content.decode().replace("\r\n", "\n").replace("\r", "\n")  # as every text file is read
+            given, printed = tomllib.loads(lines), tomllib.loads(answer.out)
             for key, value in given.items():
                 if printed.get(key) != value:
                     raise Finding(f"{key} is {value!r} in the file and {printed.get(key)!r} in what was printed")

@@ -19,6 +19,9 @@ from headway.cli import main as cli
 LONGEST = 1500
 """Characters of a complaint that somebody still reads."""
 
+PROGRESS = re.compile(r"headway: |task: |.* · seed \d+ · |round \d+")
+"""How lines on standard error begin; the first is a complaint or a note, the others are of a run that goes on."""
+
 OF_THE_MACHINE = re.compile(
     r"File name too long|there is too little memory|Permission denied|Is a directory|Not a directory|"
     r"No such file or directory|Too many levels of symbolic links|File exists|No space left"
@@ -63,10 +66,10 @@ def _text(stream: io.TextIOWrapper) -> str:
 def judged(answer: Answer) -> str:
     """How a command ended, if it ended as every command must: 0, or a code and one line that says why."""
     for line in answer.lines:
-        if not line.startswith("headway: "):
-            raise Finding(f"standard error has a line that is not Headway's: {answer}")
+        if not PROGRESS.match(line):
+            raise Finding(f"standard error has a line that is not Headway's: {answer.err!r}")
         if not line.isprintable():
-            raise Finding(f"a line has characters that no terminal should get: {answer}")
+            raise Finding(f"a line has characters that no terminal should get: {answer.err!r}")
         if len(line) > LONGEST:
             raise Finding(f"a line has {len(line)} characters: {line[:300]}…")
     if "Traceback" in answer.err + answer.out:
