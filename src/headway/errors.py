@@ -119,7 +119,10 @@ def shown(value: object) -> str:
     """A value as a message has it: on one line, and not longer than helps."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a whole number of about {round(value.bit_length() * 0.30103)} digits"
-    text = repr(value)
+    try:
+        text = readable(repr(value))
+    except Exception:  # an object of the user's that cannot say what it is
+        text = f"an object of type {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]}… ({len(text)} characters)"
 
 

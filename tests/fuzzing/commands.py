@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import shutil
 import tomllib
@@ -186,11 +187,13 @@ def compare(words: list[str], text: str) -> None:
     made = tomllib.loads(text)
     for flag in FLAGS:
         given = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
-        given += [word for before, word in zip(words, words[1:], strict=False) if before == flag]
-        name = flag[2:].replace("-", "_")
-        if len(given) == 1 and not isinstance(made.get(name), str | bool | None):
-            if float(given[0]) != made[name] or "_" in given[0]:
-                raise Finding(f"{flag} {given[0]!r} was taken for {made[name]!r}")
+        given += [word for before, word in itertools.pairwise(words) if before == flag]
+        found = made.get(flag[2:].replace("-", "_"))
+        if len(given) != 1 or isinstance(found, str | bool | None):
+            continue
+        asked = int(given[0]) if isinstance(found, int) else float(given[0])
+        if asked != found or "_" in given[0]:
+            raise Finding(f"{flag} {given[0]!r} was taken for {found!r}")
 
 
 def fresh(whole: Path, box: Path) -> None:

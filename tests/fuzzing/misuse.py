@@ -23,7 +23,7 @@ LITTLE: dict[str, Any] = {
     **{"rounds": 1, "steps": 1, "participation": 1.0, "batch_size": 4, "device": "cpu", "executor": "serial"},
 }
 SLOW = {"device": ("auto",), "executor": ("auto",), "model": (), "seeds": (2**63,), "rounds": (2**63,)}
-SETTINGS = [field.name for field in dataclasses.fields(hw.Scenario)]
+SETTINGS = [field.name for field in dataclasses.fields(hw.Scenario) if field.name != "method"]
 FACTORIES = ("lookahead", "vector", "sgd", "proximal", "task", "average", "interpolation", "momentum", "plain")
 SLOTS = ("broadcast", "objective", "local", "server", "wire", "name")
 

@@ -146,10 +146,13 @@ class Federation:
 
 def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
     try:
-        return [torch.as_tensor(value) for value in values]
+        tensors = [torch.as_tensor(value) for value in values]
     except (TypeError, ValueError, RuntimeError) as fault:
         cause = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
+    if any(tensor.is_meta for tensor in tensors):
+        raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
+    return tensors
 
 
 def _type(tensor: Tensor) -> str:
@@ -205,10 +208,16 @@ def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
         raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
     if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], tuple | list):
         _check_one(source[0], what, "samples")
+    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
+        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+    samples = []
     try:
-        samples = [source[index] for index in range(len(source))]
-    except (TypeError, KeyError) as fault:
-        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from fault
+        for index in range(len(source)):
+            samples.append(source[index])  # noqa: PERF401 — so that a fault knows how far it came
+    except Exception as fault:
+        raise UserError(
+            f"{what} cannot be read as a dataset: item {len(samples)}: {type(fault).__name__}: {fault}"
+        ) from fault
     if not samples:
         raise UserError(f"{what} is empty")
     for number, sample in enumerate(samples):
