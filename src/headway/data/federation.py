@@ -150,8 +150,11 @@ def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
     except (TypeError, ValueError, RuntimeError) as fault:
         cause = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
-    if any(tensor.is_meta for tensor in tensors):
-        raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
+    for tensor in tensors:
+        if tensor.is_meta:
+            raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
+        if tensor.layout is not torch.strided:
+            raise UserError(f"{what} holds a sparse tensor; give dense ones: x.to_dense()")
     return tensors
 
 
@@ -304,7 +307,8 @@ def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Te
 
 def federate(clients: Sequence[Any], test: Any) -> Federation:
     """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
-    if not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
+    single = getattr(clients, "ndim", 1) == 0
+    if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
         raise UserError(
             f"clients is of type {type(clients).__name__}; it must be a sequence of datasets, one for each client"
         )
