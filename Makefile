@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
-.PHONY: run test browser check bench clean
+.PHONY: run test browser soak check bench clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headway needs Python 3.11 or newer")'
@@ -21,6 +21,10 @@ browser:                ## chromium for the tests of the report's page; where it
 	@{ command -v chromium && command -v chromedriver; } >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && { $(APT) update; $(APT) install -y chromium chromium-driver; }; } >/dev/null 2>&1 </dev/null \
 	|| echo "chromium and chromedriver are not here: the browser tests of the report's page are skipped"
+
+soak: .venv/installed   ## tests that take minutes, and fuzzers: kills, damaged folders and data, wrong commands, misuse
+	$(BIN)/pytest -m soak -n auto --dist loadfile
+	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing
 
 check: .venv/installed  ## format, lint, types, import rule
 	$(BIN)/ruff format --check .

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import re
 import signal
 from collections.abc import Iterable
 
+MOST = 1_000
+"""Characters of a message."""
 
-class UserError(ValueError):
+
+def readable(message: str) -> str:
+    """A message on one line that any terminal can show. A long one keeps its beginning and its end."""
+    words = re.sub(r"\s*[\t\n\v\f\r]\s*", " ", message).strip()
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
+    if len(line) <= MOST:
+        return line
+    return f"{line[: MOST - 300]} … ({len(line):,} characters) … {line[-250:]}"
+
+
+class _Told(Exception):
+    """An exception whose message is for people."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(readable(message))
+
+
+class UserError(_Told, ValueError):
     """A mistake in what Headway was asked to do. The message is one line that says what is allowed."""
 
     def at(self, place: str) -> UserError:
@@ -25,7 +45,7 @@ class DamagedRun(UserError):
     """A file of a run folder is not what was written there."""
 
 
-class ClientError(RuntimeError):
+class ClientError(_Told, RuntimeError):
     """A failure inside one client's work, with the place where it happened."""
 
     @classmethod
@@ -40,7 +60,7 @@ class ClientError(RuntimeError):
         return kind.at(in_words(fault), round=round, clients=clients, step=step)
 
 
-class SlotError(RuntimeError):
+class SlotError(_Told, RuntimeError):
     """A failure inside a hook that is not a client's, with slot, method and round."""
 
 
@@ -64,7 +84,7 @@ class OutOfMemory(ClientError):
     """The machine had too little memory for a client: no fault of the client's, so it is never skipped."""
 
 
-class MachineError(RuntimeError):
+class MachineError(_Told, RuntimeError):
     """A failure of the machine in the middle of a run, such as a killed worker process. The run can be resumed."""
 
 
@@ -76,7 +96,7 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
-class RunsFailed(RuntimeError):
+class RunsFailed(_Told, RuntimeError):
     """Some of several runs failed, not all by the user's hand; the others are done."""
 
 
@@ -99,7 +119,10 @@ def shown(value: object) -> str:
     """A value as a message has it: on one line, and not longer than helps."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a whole number of about {round(value.bit_length() * 0.30103)} digits"
-    text = repr(value)
+    try:
+        text = readable(repr(value))
+    except Exception:  # an object of the user's that cannot say what it is
+        text = f"an object of type {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]}… ({len(text)} characters)"
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from headway import elsewhere
-from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, shown
+from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, readable, shown
 from headway.scenario import is_text
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -81,7 +81,7 @@ def complain(message: str) -> None:
     """One line on standard error, where there is one."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"headway: {' '.join(message.split())}", file=sys.stderr, flush=True)
+            print(f"headway: {readable(message)}", file=sys.stderr, flush=True)
 
 
 def answered(command: Callable[[], Any]) -> int:

@@ -146,10 +146,16 @@ class Federation:
 
 def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
     try:
-        return [torch.as_tensor(value) for value in values]
+        tensors = [torch.as_tensor(value) for value in values]
     except (TypeError, ValueError, RuntimeError) as fault:
         cause = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
+    for tensor in tensors:
+        if tensor.is_meta:
+            raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
+        if tensor.layout is not torch.strided:
+            raise UserError(f"{what} holds a sparse tensor; give dense ones: x.to_dense()")
+    return tensors
 
 
 def _type(tensor: Tensor) -> str:
@@ -205,10 +211,16 @@ def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
         raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
     if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], tuple | list):
         _check_one(source[0], what, "samples")
+    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
+        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+    samples = []
     try:
-        samples = [source[index] for index in range(len(source))]
-    except (TypeError, KeyError) as fault:
-        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length") from fault
+        for index in range(len(source)):
+            samples.append(source[index])  # noqa: PERF401 — so that a fault knows how far it came
+    except Exception as fault:
+        raise UserError(
+            f"{what} cannot be read as a dataset: item {len(samples)}: {type(fault).__name__}: {fault}"
+        ) from fault
     if not samples:
         raise UserError(f"{what} is empty")
     for number, sample in enumerate(samples):
@@ -295,7 +307,8 @@ def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Te
 
 def federate(clients: Sequence[Any], test: Any) -> Federation:
     """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
-    if not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
+    single = getattr(clients, "ndim", 1) == 0
+    if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
         raise UserError(
             f"clients is of type {type(clients).__name__}; it must be a sequence of datasets, one for each client"
         )

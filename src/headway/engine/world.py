@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from headway.data.validation import held_out
 from headway.engine import coupling
 from headway.engine.local import Rules
 from headway.engine.network import Network
-from headway.errors import UserError
+from headway.errors import UserError, in_words, shown
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
@@ -324,19 +325,34 @@ def _inputs(module: nn.Module) -> list[str]:
     ]
 
 
+def _checked_model(model: object) -> nn.Module | None:
+    """A user's own network, if its parameters hold numbers."""
+    if model is None:
+        return None
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model is {shown(model)}; it must be a name, such as 'cnn', or an nn.Module")
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if nn.parameter.is_lazy(tensor):
+            raise UserError(f"the model's '{name}' has no shape yet; give it one batch before: model(x)")
+        if tensor.is_meta:
+            raise UserError(f"the model's '{name}' holds no numbers (its device is 'meta'); build it on the CPU")
+    return model
+
+
 def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
     """The model takes a sample and answers with one number for each class; else say so before anything runs."""
     sample = federation.inputs(federation.test.x[:2], dtype)
     try:
         with torch.no_grad():
             logits = network.evaluate(network.parameters, network.buffers, sample)
-    except (RuntimeError, ValueError, TypeError, IndexError) as fault:
+    except Exception as fault:
         if len(several := _inputs(network.original)) > 1:
             raise UserError(
                 f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
                 "and let the model take it apart"
             ) from fault
-        cause = str(fault).splitlines()[0]
+        own = not isinstance(fault, RuntimeError | ValueError | TypeError | IndexError)
+        cause = in_words(fault) if own else (str(fault).splitlines() or [type(fault).__name__])[0]
         advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
         raise UserError(
             f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}"
@@ -398,7 +414,7 @@ def build(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
     dtype = _DTYPES[scenario.precision]
     check_finite(whole, dtype)
-    module = model or random.built(
+    module = _checked_model(model) or random.built(
         lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
         scenario.seed,
         "model",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
-from headway.errors import UserError
+from headway.errors import UserError, shown
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ def check(owner: str, of: Callable[..., Any], values: Mapping[str, Any]) -> None
             if value not in allowed:
                 raise UserError(f"{owner}: {name} is '{value}'; allowed: {', '.join(allowed.words)}")
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{owner}: {name} is {value!r}; it must be a number with {allowed}")
+        endless = isinstance(value, int) and value.bit_length() > 1000
+        if isinstance(value, bool) or not isinstance(value, int | float) or endless:
+            raise UserError(f"{owner}: {name} is {shown(value)}; it must be a number with {allowed}")
         if not math.isfinite(value) or value not in allowed:
             raise UserError(f"{owner}: {name} is {value:g}; allowed: {str(allowed).replace('value', name)}")
 

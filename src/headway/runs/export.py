@@ -6,15 +6,17 @@ from pathlib import Path
 
 import safetensors.torch
 
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.runs.files import as_path, write_atomically
 from headway.runs.run import Observer, load_run
 
 
 def export(run: str | Path, path: str | Path, observer: Observer | None = None) -> Path:
     """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type)."""
-    state = load_run(run, observer=observer).model.state_dict()
     target = as_path("path", path)
+    if not target.name:
+        raise UserError(f"path is {shown(path)}; it must be the name of a file, such as 'model.safetensors'")
+    state = load_run(run, observer=observer).model.state_dict()
     try:
         write_atomically(target, safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()}))
     except OSError as fault:

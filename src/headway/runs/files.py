@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedRun, UserError, shown
+from headway.scenario import is_text
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -99,7 +100,10 @@ def as_path(name: str, given: object) -> Path:
     """An argument that is a path; `name` is what the user calls it."""
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{name} is {shown(given)}; it must be a path, such as 'runs/mine'")
-    return Path(given)
+    path = Path(os.fsdecode(given))
+    if "\0" in str(path) or not is_text(str(path)):
+        raise UserError(f"{name} is {shown(given)}; no file can have this name")
+    return path
 
 
 def made(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import signal
 import sys
@@ -28,7 +29,7 @@ from headway.engine.pool import STOPPING
 from headway.engine.simulation import Progress
 from headway.engine.states import ClientStates
 from headway.engine.world import World, build
-from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
+from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError, shown
 from headway.measure.summary import summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -77,6 +78,28 @@ class Unwatched:
 
     def tell(self, message: str) -> None:
         warnings.warn(message, stacklevel=2)
+
+
+_HOOKS = {"begins": 3, "round": 1, "tell": 1}
+"""What an observer has, and with how many arguments each is called."""
+
+
+def as_observer(given: Observer | None) -> Observer:
+    """Who watches; nobody, where nobody is given."""
+    for name, count in _HOOKS.items() if given is not None else ():
+        hook = getattr(given, name, None)
+        try:
+            fits = callable(hook) and inspect.signature(hook).bind(*[None] * count) is not None
+        except TypeError:
+            fits = False
+        except ValueError:  # a hook that is not written in Python says nothing of its arguments
+            fits = True
+        if not fits:
+            raise UserError(
+                f"observer is {shown(given)}; it must have the methods begins(world, done, executor), round(record) "
+                "and tell(message)"
+            )
+    return Unwatched() if given is None else given
 
 
 @dataclass(frozen=True)
@@ -302,7 +325,7 @@ def simulate(
     each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
     "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
-    watching = trackers(track, kept=out is not None)
+    watching, observer = trackers(track, kept=out is not None), as_observer(observer)
     place = None if out is None else as_path("out", out)
     settings, objects = sorted_out(settings, model, clients, test)
     chosen = scenario_of(scenario, **settings)
@@ -314,7 +337,7 @@ def simulate(
     chosen = chosen.changed(method=built.name)
     world = build(chosen, built, **objects)
     folder = None if place is None else claim(place, world.scenario)
-    return _drive(world, folder, observer or Unwatched(), watching)
+    return _drive(world, folder, observer, watching)
 
 
 def sorted_out(
@@ -413,6 +436,7 @@ def _method(folder: Path, scenario: Scenario, given: Method | None) -> Method:
     if scenario.method is None:
         raise UserError(f"{folder / 'scenario.toml'} names no method")
     known = in_catalogue(scenario.method)
+    given = None if given is None else spelled(given)
     if known is not None and given in (None, known):  # also in another spelling
         return known
     if given is None:
@@ -444,7 +468,7 @@ def resume(
     """
     folder = as_path("run", run)
     watching = trackers(track)
-    observer = observer or Unwatched()
+    observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
     world = _world(folder, method, model, clients, test)

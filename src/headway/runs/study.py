@@ -12,7 +12,7 @@ from torch import nn
 
 from headway.engine.choice import kept
 from headway.engine.world import device_of
-from headway.errors import Diverged, UserError
+from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
 from headway.measure.summary import common_target, over_seeds, summarise
@@ -131,6 +131,9 @@ def compare(
     """
     if isinstance(methods, str | Method):
         methods = [methods]
+    if not isinstance(methods, list | tuple):
+        raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
+    observer = run.as_observer(observer)
     settings, objects = run.sorted_out(settings, model, clients, test)
     if "model" in objects:
         settings["model"] = "own"

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from headway.elsewhere import pointer
-from headway.errors import UserError, nearest
+from headway.errors import UserError, nearest, shown
 from headway.methods.spelling import chosen as entry_of
 from headway.methods.spelling import method as spelled
 from headway.methods.spelling import owner, pieces, with_option
@@ -65,8 +65,7 @@ def grid(method: str, asked: Asked) -> Grid:
     """The grid that is asked for; a name's own values take the place of those in a named grid."""
     found: Grid = {}
     own: Grid = {}
-    given = [asked] if isinstance(asked, str | Mapping) else list(asked)
-    for one in given:
+    for one in _listed(asked):
         if isinstance(one, str) and "=" not in one:
             found |= {name: _values(method, name, values) for name, values in named(method, one.strip()).items()}
             continue
@@ -78,6 +77,16 @@ def grid(method: str, asked: Asked) -> Grid:
     if not found:
         raise UserError("no grid given; write --grid lam=0.8,0.85,0.9 or --grid papers")
     return found
+
+
+def _listed(asked: object) -> list[Any]:
+    """Grids one by one, each a text or a mapping."""
+    given = [asked] if isinstance(asked, str | Mapping) else asked
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Mapping) for one in given):
+        raise UserError(
+            f"grid is {shown(asked)}; write it as {{'lam': [0.8, 0.9]}} or 'lam=0.8,0.9', or name a paper's"
+        )
+    return list(given)
 
 
 def _read(given: str) -> dict[str, list[str]]:
@@ -115,7 +124,7 @@ def published() -> dict[str, dict[str, Any]]:
 def _values(method: str, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     """The values in the type of the argument or setting, all different."""
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise UserError(f"the grid of '{name}' is {values!r}; it must be a list of values")
+        raise UserError(f"the grid of '{name}' is {shown(values)}; it must be a list of values")
     parse = _parser(method, name)
     parsed = tuple(parse(text(value)) for value in values)
     if not parsed:

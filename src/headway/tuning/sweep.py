@@ -14,6 +14,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import nn
 from headway.data.sources.files import Missing
 from headway.engine.choice import runs_on
 from headway.engine.world import build, device_of
-from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory, UserError
+from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory, UserError, shown
 from headway.methods.spelling import method as spelled
 from headway.runs import run, splits
 from headway.runs.environment import commit, environment
@@ -177,12 +178,20 @@ def sweep(
     """
     if not isinstance(method, str):
         raise UserError("a sweep takes a method by its name, such as 'fedacg': its arguments are what is tried")
+    if observer is not None:
+        run.as_observer(observer)
     settings, own = run.sorted_out(settings, model, clients, test)
-    plan = _Plan.made(method, grid, scenario, budget, settings, sorted(own))
+    plan = _Plan.made(method, grid, scenario, _whole(budget), settings, sorted(own))
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             return dataclasses.replace(plan.run(Path(folder), own, observer), folder=None)
     return plan.run(as_path("out", out), own, observer)
+
+
+def _whole(budget: object) -> int | None:
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Integral)):
+        raise UserError(f"budget is {shown(budget)}; it must be a whole number of rounds")
+    return None if budget is None else int(budget)
 
 
 def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, settings: dict[str, Any]) -> Path:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from headway.engine.world import World
-from headway.errors import UserError, nearest
+from headway.errors import UserError, nearest, shown
 
 NAMES = {
     "accuracy": "accuracy/{on}",
@@ -95,7 +95,10 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker
     `kept` says whether the run has a folder.
     """
     found: dict[str, Tracker] = {}
-    for spelled in [track] if isinstance(track, str) else track:
+    asked = [track] if isinstance(track, str) else track
+    if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
+        raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
+    for spelled in asked:
         name, _, place = spelled.partition(":")
         if name not in _EXTRAS:
             raise UserError(f"there is no tracker '{name}'{nearest(name, _EXTRAS)} (tensorboard[:DIR] or mlflow[:URI])")
