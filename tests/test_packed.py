@@ -85,3 +85,10 @@ def test_what_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / packed.NAME).write_bytes(content)
     with pytest.raises(UserError, match=r"rounds\.json\.xz is damaged: "):
         packed.read(tmp_path / packed.NAME)
+
+
+def test_what_would_fill_the_memory_is_refused_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MOST_BYTES", 1 << 20)
+    (tmp_path / packed.NAME).write_bytes(lzma.compress(b"[" + b" " * (1 << 21) + b"]"))
+    with pytest.raises(UserError, match="is damaged: it unpacks to more than 1 MB"):
+        packed.read(tmp_path / packed.NAME)
