@@ -53,11 +53,24 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+MOST_BYTES = 1 << 28
+"""Of what a file unpacks to: a hundred thousand rounds have about 70 MB."""
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """What a file holds; one that would fill the memory is refused before it does."""
+    reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    held = reader.decompress(packed, MOST_BYTES)
+    if not reader.eof:
+        raise ValueError("it is cut off" if reader.needs_input else f"it unpacks to more than {MOST_BYTES >> 20} MB")
+    return held
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """Every record, its names in the order in which they first came up."""
     try:
-        columns = parsed(lzma.decompress(content(path), lzma.FORMAT_XZ))
-    except (lzma.LZMAError, EOFError, ValueError) as fault:
+        columns = parsed(_unpacked(content(path)).decode())
+    except (lzma.LZMAError, ValueError) as fault:
         raise DamagedRun(f"{path} is damaged: {fault}") from None
     numbers = columns.get("round") if isinstance(columns, dict) else None
     if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
