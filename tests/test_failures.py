@@ -19,7 +19,7 @@ from headway.engine.choice import choose
 from headway.engine.serial import Serial
 from headway.engine.states import ClientStates
 from headway.engine.world import World
-from headway.errors import ClientError, Diverged, OutOfMemory
+from headway.errors import ClientError, Diverged, OutOfMemory, UserError
 from headway.methods.slots import Output, State, Step
 from headway.random import built
 from headway.vectors import Vector
@@ -185,6 +185,15 @@ def test_a_run_tells_once_counts_and_goes_on_from_its_folder(tmp_path: Path) -> 
     assert result.summary["failed"] == 3
     (line,) = said
     assert line.startswith("round 2: 1 of 6 clients failed and is skipped (round 2, client 1: the loss")
+
+
+def test_a_sweep_from_before_the_setting_is_the_same_sweep(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": _model(), "executor": "serial", **unequal_clients()}
+    path, short = tmp_path / "sweep.json", SMALL.changed(rounds=1)
+    hw.sweep("fedavg", {"rate": [0.1]}, short, out=tmp_path, **given)
+    assert '"on_failure"' not in path.read_text()
+    with pytest.raises(UserError, match="on_failure is None, not skip"):
+        hw.sweep("fedavg", {"rate": [0.1]}, short, out=tmp_path, on_failure="skip", **given)
 
 
 def test_a_folder_from_before_the_setting_stops(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import itertools
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from headway.data.task import doubt, task_in_words
 from headway.data.turnout import Turnout, turnout
 from headway.data.validation import held_out
 from headway.engine import coupling
+from headway.engine.determinism import DETERMINISTIC
 from headway.engine.local import Rules
 from headway.engine.network import Network
 from headway.errors import UserError, in_words, shown
@@ -228,33 +228,9 @@ class World:
                 stack.callback(setattr, convolution, "benchmark", convolution.benchmark)
                 convolution.benchmark = not self.scenario.deterministic
             if self.scenario.deterministic:
-                stack.enter_context(_DETERMINISM)
+                stack.enter_context(DETERMINISTIC)
             stack.enter_context(torch.no_grad())
             yield
-
-
-class _Determinism:
-    """torch's deterministic mode while any thread is inside, and what it was before when the last has left."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = torch.are_deterministic_algorithms_enabled()
-                torch.use_deterministic_algorithms(True)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                torch.use_deterministic_algorithms(self._before)
-
-
-_DETERMINISM = _Determinism()
-"""The mode is of the whole process, so its count is too."""
 
 
 def _restore_tf32(before: tuple[bool, bool]) -> None:

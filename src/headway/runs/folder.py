@@ -26,8 +26,8 @@ from headway.runs.records import Rounds
 from headway.scenario import FREE, Scenario, from_toml
 
 ROUNDS = "rounds.jsonl"
-EDITABLE = FREE - {"deterministic"}
-"""Settings that may be edited in a run's scenario.toml: a run may move to another machine."""
+EDITABLE = FREE - {"deterministic"} | {"on_failure"}
+"""Settings that may be edited in a run's scenario.toml: a run may move to another machine, and skip who failed."""
 UNCHECKED = (
     "some of these runs are from before rounds had checksums: they are read, but a change in them cannot be seen"
 )

@@ -245,6 +245,8 @@ class _Plan:
     def request(self) -> dict[str, Any]:
         """What the numbers depend on: the same in a folder's sweep.json and here, or it is another sweep."""
         scenario = {name: value for name, value in self.scenario.as_dict().items() if name not in FREE}
+        if self.scenario.on_failure == "stop":  # as in sweeps from before this setting, which go on
+            del scenario["on_failure"]
         values = {name: list(values) for name, values in self.grid.items()}
         return {"method": self.method, "grid": values, "budget": self.budget, "own": self.own, "scenario": scenario}
 
