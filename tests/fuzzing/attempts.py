@@ -69,9 +69,7 @@ def played(
 
 def _report(name: str, seed: int, number: int, attempt: Attempt, fault: BaseException) -> str:
     """What was done, what came of it, and the command that does it again."""
-    if isinstance(fault, Finding):
-        cause = str(fault)
-    else:
-        cause = "".join(traceback.format_exception(fault, chain=False)[-8:])
+    trace = traceback.format_exception(fault, chain=False)[-8:]
+    cause = str(fault) if isinstance(fault, Finding) else "".join(trace)
     again = f"PYTHONPATH=tests python -m fuzzing {name} --seed {seed} --case {number}"
     return f"{again}\n  {attempt.words[:2000]}\n  {cause[-4000:].rstrip()}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,28 +26,10 @@ from test_going_on import Stopping
 SETTINGS = Scenario(
     **LITTLE, rounds=3, executor="serial", eval_samples=20, deterministic=True, checkpoint_every=2, target=0.9
 )
-FLAGS = [
-    "--model",
-    "linear",
-    "--clients",
-    "6",
-    "--participation",
-    "0.5",
-    "--steps",
-    "1",
-    "--device",
-    "cpu",
-    "--executor",
-    "serial",
-    "--eval-samples",
-    "20",
-    "--deterministic",
-    "--checkpoint-every",
-    "1",
-    "--rounds",
-    "1",
-    "--quiet",
-]
+FLAGS = shlex.split(
+    "--model linear --clients 6 --participation 0.5 --steps 1 --device cpu --executor serial --eval-samples 20 "
+    "--deterministic --checkpoint-every 1 --rounds 1 --quiet"
+)
 SWEEP = ["sweep", "fedavg", "--grid", "rate=0.1,0.2", *FLAGS, "--out"]
 
 COMMANDS: dict[str, tuple[list[str], ...]] = {
@@ -123,10 +107,8 @@ def made(folder: Path, seed: int) -> None:
     headway.simulate("scaffold", settings, out=folder / "run")
     for name, begin in (("stopped", headway.simulate), ("half", headway.compare)):
         methods: Any = "scaffold" if name == "stopped" else ["fedavg", "fedacg"]
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             begin(methods, settings, out=folder / name, observer=Stopping(3))  # type: ignore[operator]
-        except KeyboardInterrupt:
-            pass
     headway.compare(["fedavg", "fedprox"], settings.changed(rounds=2), out=folder / "study")
     with inside(folder):
         assert command(*SWEEP, "sweep", "--seed", str(seed)).code == 0

@@ -22,14 +22,9 @@ import torch
 import headway
 from fuzzing.attempts import Attempt, Finding
 from headway.errors import UserError
-from headway.papers.plan import plan
-from headway.papers.reproduce import reproduce
 from headway.runs import records
 from headway.runs.run import Unwatched
-from headway.runs.study import resume_study
-from headway.scenario import Scenario
 from killing import CONTEXT, Case
-from test_papers import _preset
 
 LITTLE: dict[str, Any] = {"model": "linear", "clients": 6, "participation": 0.5, "steps": 1, "device": "cpu"}
 QUICK: dict[str, Any] = {
@@ -76,6 +71,8 @@ class Comparison:
         return headway.compare(self.methods, out=folder, rounds=2, seeds=2, **QUICK)
 
     def go_on(self, folder: Path) -> object:
+        from headway.runs.study import resume_study  # here: every life imports what it needs only
+
         return resume_study(folder)
 
 
@@ -92,9 +89,28 @@ class Sweeping:
 
 @dataclass(frozen=True)
 class Reproduction:
+    """A small item on the embedded data: one column, two methods."""
+
+    methods: tuple[str, ...] = ("fedavg", "fedacg")
+
     def begin(self, folder: Path) -> object:
-        scenario = Scenario(rounds=2, **QUICK)
-        return reproduce(plan(_preset("fedavg", "fedacg", scenario=scenario)), folder, Unwatched())
+        from headway.papers.plan import plan
+        from headway.papers.preset import Column, Preset, Row, Spelling
+        from headway.papers.reproduce import reproduce
+
+        settings = {**QUICK, "rounds": 2}
+        del settings["participation"], settings["clients"]
+        column = Column("fashion/dir0.3/6x50%", ("accuracy@2",), settings=settings)
+        about = {"paper": "paper", "name": "item", "kind": "table", "title": "a table", "source": "somebody"}
+        item = Preset(
+            **about,
+            profile="paper",
+            seeds=1,
+            rows=tuple(Row(name) for name in self.methods),
+            columns=(column,),
+            methods={name: {"": Spelling(name)} for name in self.methods},
+        )
+        return reproduce(plan(item), folder, Unwatched())
 
     def go_on(self, folder: Path) -> object:
         return self.begin(folder)
@@ -219,7 +235,7 @@ def lived(work: Work, folder: Path, at: int | None = None, how: str = "before") 
 
 
 def left(folder: Path) -> dict[str, Any]:
-    """Everything below a folder that does not depend on the clock: rounds, every tensor kept, tables, names of files."""
+    """What lies below a folder and does not depend on the clock: rounds, every tensor kept, tables, names of files."""
     found: dict[str, Any] = {"files": sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
@@ -236,7 +252,8 @@ def left(folder: Path) -> dict[str, Any]:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {name: part for name, part in value.items() if "seconds" not in name and name not in ("chain", "check")}
+        clock = ("chain", "check", "date")
+        kept = {name: part for name, part in value.items() if "seconds" not in name and name not in clock}
         return {name: _timeless(part) for name, part in kept.items()}
     return [_timeless(part) for part in value] if isinstance(value, list) else value
 
