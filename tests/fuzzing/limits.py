@@ -14,7 +14,7 @@ SECONDS = 8.0
 """Of the processor; then the case is asked to stop, as by Ctrl-C."""
 PATIENCE = 8.0
 """Until a case that was asked to stop must have stopped."""
-WAITING = 240.0
+WAITING = 120.0
 """Of the clock: a case that waits for something uses no processor."""
 
 

@@ -30,7 +30,7 @@ from headway.engine.world import World
 from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows, verify_rows
-from headway.runs.files import CHECK, checksum, read_json, sync_folder, write_atomically, write_checked
+from headway.runs.files import CHECK, checksum, read_json, read_plain, sync_folder, write_atomically, write_checked
 from headway.scenario import EXECUTORS, FREE, Scenario
 from headway.vectors import laid_out, moved, named_leaves, refill
 
@@ -140,7 +140,7 @@ def ends(scenario: Scenario) -> dict[str, Any]:
 def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     """The server's tensors, where the file has the digest that the manifest says."""
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as fault:
         raise DamagedRun(f"the checkpoint is damaged: {path} cannot be read ({fault.strerror})") from None
     if hashlib.sha256(content).hexdigest() != digest:

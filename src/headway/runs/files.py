@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -53,10 +54,17 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
+def read_plain(path: Path) -> bytes:
+    """A file's content. A pipe in its place is not opened: that would wait for who writes into it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        content = parsed(path.read_text(encoding="utf-8"))
+        content = parsed(read_plain(path).decode())
     except FileNotFoundError:
         raise DamagedRun(f"{path} is missing") from None
     except (OSError, ValueError) as fault:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedRun
-from headway.runs.files import parsed
+from headway.runs.files import parsed, read_plain
 
 NAME = "rounds.json.xz"
 _EXACT = ("accuracy", "accuracy_smoothed", "global_loss")
@@ -43,7 +43,7 @@ def pack(records: Sequence[dict[str, Any]]) -> bytes:
 
 def content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except OSError as fault:
         raise DamagedRun(f"{path} cannot be read: {fault.strerror}") from None
 

@@ -18,7 +18,7 @@ import numpy as np
 from headway.data.federation import Federation, Pool
 from headway.engine.world import World
 from headway.errors import DamagedRun, UserError
-from headway.runs.files import write_atomically
+from headway.runs.files import read_plain, write_atomically
 
 SAMPLED = 1000
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
@@ -106,7 +106,7 @@ def _digest(held: dict[str, np.ndarray]) -> str:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(read_plain(path)), allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}
         if not {"rows", "sizes"} <= found.keys():
             raise ValueError("it does not hold rows and sizes")
