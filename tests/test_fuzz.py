@@ -12,7 +12,7 @@ from fuzzing.kinds import KINDS
 from fuzzing.shell import Answer, judged
 
 SEED = 18
-SHORT = {"kills": 8, "commands": 120, "scenarios": 120, "folders": 24, "data": 60, "misuse": 120}
+SHORT = {"kills": 6, "commands": 70, "scenarios": 80, "folders": 16, "data": 50, "misuse": 100}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -252,7 +252,7 @@ def left(folder: Path) -> dict[str, Any]:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        clock = ("chain", "check", "date")
+        clock = ("chain", "check", "environment")
         kept = {name: part for name, part in value.items() if "seconds" not in name and name not in clock}
         return {name: _timeless(part) for name, part in kept.items()}
     return [_timeless(part) for part in value] if isinstance(value, list) else value
