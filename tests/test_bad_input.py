@@ -177,7 +177,11 @@ def test_a_wrong_input_leaves_nothing_behind(answers: dict[str, Answer], world: 
     assert [path.name for path in (world / "mine").iterdir()] == ["thesis.txt"]
 
 
-EXPLODING = "--model mlp --rounds 8 --clients 20 --steps 2 --rate 50 --clip 0 --executor serial --device cpu --quiet"
+EXPLODING = (
+    "--model mlp --rounds 8 --clients 20 --steps 2 --rate 50 --clip 0 --eval-every 50 --executor serial --device cpu "
+    "--quiet"
+)
+"""Without evaluation on the way, which would be the first to see what is not finite."""
 
 
 def test_a_run_that_diverges_names_the_place_and_keeps_the_last_good_model(tmp_path: Path) -> None:
