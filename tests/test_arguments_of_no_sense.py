@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import headway as hw
 from conftest import SMALL, norm_free, unequal_clients
+from headway.data.sources.files import read_arrays
 from headway.errors import MOST, UserError, readable, shown
 from headway.runs.export import export
 from headway.runs.files import read_json, read_plain
+from headway.runs.study import resume_study
 
 ONE = SMALL.changed(rounds=1, executor="serial")
 
@@ -74,7 +78,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "path that is no text": (lambda: hw.load_run("\udcff"), r"run is '\\udcff'; no file can have this name"),
     "lazy network": (lambda: run(model=nn.LazyLinear(3)), "the model's 'weight' has no shape yet"),
     "network without numbers": (lambda: run(model=nn.Linear(6, 3, device="meta")), "the model's 'weight' holds no"),
-    "network of no kind": (lambda: run(model=[1]), r"model is \[1\]; it must be a name"),
+    "network of no kind": (
+        lambda: run(model=np.zeros((2, 3))),
+        "model is of type ndarray; it must be a torch.nn.Module",
+    ),
     "network that fails": (lambda: run(model=Failing()), "does not take samples .* LookupError: no such answer"),
     "data set that fails": (lambda: run(clients=[Items()]), "client 0 cannot be read as a dataset: item 8: IndexError"),
     "data without numbers": (lambda: run(clients=[(X.to("meta"), Y)]), "client 0 holds a tensor without data"),
@@ -114,6 +121,24 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
         read_plain(tmp_path / "summary.json")
     with pytest.raises(UserError, match="it is no plain file"):
         read_json(tmp_path / "summary.json")
+
+
+def test_settings_of_another_study_are_not_this_ones(tmp_path: Path) -> None:
+    """Its file is sound in itself; a resume would make other runs and report them."""
+    little = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu", "executor": "serial"}
+    for seed in (0, 1):
+        hw.compare(["fedavg"], out=tmp_path / str(seed), seed=seed, **little)
+    shutil.copy(tmp_path / "1" / "scenario.toml", tmp_path / "0")
+    with pytest.raises(UserError, match=r"scenario.toml was changed .* not those that study.json was written with"):
+        resume_study(tmp_path / "0")
+
+
+def test_a_header_with_a_truth_value_for_a_size_is_refused(tmp_path: Path) -> None:
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (True, 2)}\n"
+    path = tmp_path / "own.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + b"\0" * 64)
+    with pytest.raises(UserError, match=r"a header promises an array of shape \(True, 2\)"):
+        read_arrays(path)
 
 
 @pytest.mark.parametrize(

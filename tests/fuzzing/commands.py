@@ -174,12 +174,18 @@ class Commands:
 
     def as_asked(self, words: list[str], answer: Answer) -> None:
         """A command that was taken did what it said: numbers are not read as others."""
-        if "--json" in words and "-h" not in words and "--help" not in words and "--version" not in words:
+        if _asked(words, "--json") and "-h" not in words and "--help" not in words and "--version" not in words:
             strict(answer.out)
         if words[0] == "scenario" and answer.out.startswith("#"):
             compare(words, answer.out)
         elif words[0] == "run" and (self.box / "out" / "scenario.toml").is_file():
             compare(words, (self.box / "out" / "scenario.toml").read_text(encoding="utf-8"))
+
+
+def _asked(words: list[str], flag: str) -> bool:
+    """Whether a flag without a value is given, and not as the value of the flag before it."""
+    alone = ("--quiet", "--json", "--tuned", "--dry-run")
+    return any(word == flag and (before in alone or before[:1] != "-") for before, word in itertools.pairwise(words))
 
 
 def compare(words: list[str], text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from headway.engine import coupling
 from headway.engine.determinism import DETERMINISTIC
 from headway.engine.local import Rules
 from headway.engine.network import Network
-from headway.errors import UserError, in_words, shown
+from headway.errors import UserError, in_words
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
@@ -301,13 +300,10 @@ def _inputs(module: nn.Module) -> list[str]:
     ]
 
 
-def _checked_model(model: object) -> nn.Module | None:
-    """A user's own network, if its parameters hold numbers."""
-    if model is None:
-        return None
-    if not isinstance(model, nn.Module):
-        raise UserError(f"model is {shown(model)}; it must be a name, such as 'cnn', or an nn.Module")
-    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+def _checked_model(model: nn.Module) -> nn.Module:
+    """A user's own network, if its parameters hold numbers; what is no network is refused where it is copied."""
+    tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
+    for name, tensor in tensors:
         if nn.parameter.is_lazy(tensor):
             raise UserError(f"the model's '{name}' has no shape yet; give it one batch before: model(x)")
         if tensor.is_meta:
@@ -390,13 +386,13 @@ def build(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
     dtype = _DTYPES[scenario.precision]
     check_finite(whole, dtype)
-    module = _checked_model(model) or random.built(
-        lambda: build_network(scenario.model, federation.sample_shape, federation.outputs),
-        scenario.seed,
-        "model",
-    )
     if model is not None:
+        module = _checked_model(model)
         scenario = dataclasses.replace(scenario, model="own")
+    else:
+        module = random.built(
+            lambda: build_network(scenario.model, federation.sample_shape, federation.outputs), scenario.seed, "model"
+        )
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
     _check_output(network, federation, dtype)
     network = network.to(device, dtype)

@@ -126,6 +126,11 @@ def sealed(chosen: Scenario) -> bytes:
     return f"{_HEAD}{_seal(text)} {advice}\n{text}".encode()
 
 
+def seal(chosen: Scenario) -> str:
+    """The checksum in the first line of a scenario.toml; a study keeps it too."""
+    return _seal(chosen.as_toml())
+
+
 def _seal(text: str) -> str:
     return checksum({name: value for name, value in tomllib.loads(text).items() if name not in EDITABLE})[:16]
 
@@ -148,6 +153,9 @@ def scenario(folder: Path) -> Scenario:
         raise _changed(path, _other_end(found, kept) or "its settings are not those that its first line was made of")
     if written is None and ((kept or {}).get("ends") is not None or _checked_study(folder)):
         raise _changed(path, "the first line, with the checksum of its settings, is gone")
+    study, own = folder / "study.json", _seal(text)
+    if study.is_file() and read_checked(study).get("scenario", own) != own:
+        raise _changed(path, "its settings are not those that study.json was written with")
     return found
 
 

@@ -38,7 +38,7 @@ from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.environment import hardware_and_versions
 from headway.runs.files import as_path, made, write_atomically, write_checked
 from headway.runs.fingerprints import settle
-from headway.runs.folder import ROUNDS, UNCHECKED, RunFolder, sealed, verify
+from headway.runs.folder import ROUNDS, UNCHECKED, RunFolder, seal, sealed, verify
 from headway.runs.folder import failure as failure
 from headway.runs.folder import finished as finished
 from headway.runs.folder import read as read_folder
@@ -388,7 +388,7 @@ def claim(folder: Path, scenario: Scenario, study: list[str] | None = None) -> P
             beside.unlink(missing_ok=True)  # made here, after another was done with its own
             raise
         if study is not None:
-            write_checked(folder / "study.json", {"methods": study})
+            write_checked(folder / "study.json", {"methods": study, "scenario": seal(scenario)})
         else:
             (folder / "study.json").unlink(missing_ok=True)
         write_atomically(folder / "scenario.toml", sealed(scenario))

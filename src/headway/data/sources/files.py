@@ -173,6 +173,8 @@ def _array(file: IO[bytes], size: int) -> np.ndarray:
     major, _ = np.lib.format.read_magic(file)
     head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, kind = head(file)
+    if not all(type(size) is int for size in shape):
+        raise ValueError(f"a header promises an array of shape {shape}")
     promised = math.prod(shape) * kind.itemsize
     if not kind.hasobject and promised > size - file.tell():
         raise ValueError(f"a header promises an array of shape {shape} and {promised:,} bytes; there are {size:,}")
