@@ -47,8 +47,7 @@ def claim(folder: Path, item: str, data: str, runs: dict[str, tuple[float, ...]]
             (place / "scenario.toml").write_text(one.scenario.changed(**own).as_toml(), encoding="utf-8")
             lines = [
                 {"round": n, "accuracy": level, "accuracy_smoothed": level, "bytes_down_total": n, "bytes_up_total": n}
-                for n, level in ((400, 0.5), (500, accuracy), (last, accuracy))
-                if n < 500 or n == last or last > 500
+                for n, level in sorted({last // 2: 0.5, min(last, 500): accuracy, last: accuracy}.items())
             ]
             (place / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     made = {"command": f"headway reproduce {item}", "commit": "abc", "environment": {"hardware": "A machine"}}

@@ -134,8 +134,11 @@ def test_a_folder_that_is_removed_during_a_run_is_one_line(command: Any, tmp_pat
     assert "resume" not in line, "there is nothing to resume"
 
 
-def test_an_argument_that_is_not_utf_8_is_refused(command: Any, tmp_path: Path) -> None:
-    line = one_line(command("run", "fedavg", *LITTLE.split(), "--out", str(tmp_path / "run\udcff")), 2)
+def test_an_argument_that_is_not_utf_8_is_refused(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = one_line(command("run", "fedavg", *LITTLE.split(), "--out", "run\udcff"), 2)
     assert "not UTF-8" in line
     assert r"\udcff" in line
     assert not list(tmp_path.iterdir())

@@ -226,7 +226,10 @@ def test_a_memory_smaller_than_a_cohort_is_refused(name: str) -> None:
     for memory in (1, 2):
         with pytest.raises(UserError) as refusal:
             world(f"{name}:memory={memory}")
-        assert str(refusal.value) == (f"memory is {memory}, less than the 3 clients of a round; use 0 or at least 3")
+        assert str(refusal.value) == (
+            f"server slot remembering of method '{name}:memory={memory}': "
+            f"memory is {memory}, less than the 3 clients of a round; use 0 or at least 3"
+        )
     for memory in (0, 3):
         world(f"{name}:memory={memory}")
 

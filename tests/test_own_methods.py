@@ -114,7 +114,8 @@ def test_where_every_method_diverges_the_first_is_told() -> None:
 
 def _row(name: str, accuracy: float, rounds: int | None, ended: str = "") -> dict[str, Any]:
     return {
-        **{"name": name, "accuracy": accuracy, "rounds_to_target": rounds, "rmse": None, "ended": ended},
+        **{"name": name, "smoothed_accuracy": accuracy, "last_accuracy": accuracy, "headline": "smoothed_accuracy"},
+        **{"rounds_to_target": rounds, "target": None, "seeds": 1, "ended": ended},
     }
 
 
