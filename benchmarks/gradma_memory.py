@@ -16,7 +16,8 @@ import torch
 from headway.methods.server import remembering
 from headway.methods.slots import Uploads
 from headway.random import key, uniform
-from headway.vectors import Vector, nbytes
+from headway.trees import nbytes
+from headway.vectors import Vector
 
 
 def vector(name: str, sizes: list[int], device: torch.device, lean: float = 0.0) -> Vector:

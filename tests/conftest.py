@@ -28,7 +28,8 @@ from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
 from headway.scenario import Scenario
-from headway.vectors import Vector, leaves_of
+from headway.trees import leaves_of
+from headway.vectors import Vector
 
 SIZES = (3, 17, 8, 24, 5, 11)
 

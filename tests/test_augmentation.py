@@ -25,7 +25,7 @@ from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import apart, built, key, uniform
-from headway.vectors import leaves_of
+from headway.trees import leaves_of
 
 
 def images(count: int, shape: tuple[int, int, int], seed: int = 0) -> Tensor:

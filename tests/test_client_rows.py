@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from headway.errors import UserError
 from headway.runs.client_rows import ClientRows
-from headway.vectors import Vector, named_leaves
+from headway.trees import named_leaves
+from headway.vectors import Vector
 
 STAMP_BYTES = 16
 

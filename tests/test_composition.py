@@ -15,7 +15,7 @@ from headway.errors import UserError
 from headway.methods import broadcast, local, objective, server
 from headway.methods.method import Method
 from headway.methods.spelling import method
-from headway.vectors import leaves_of
+from headway.trees import leaves_of
 
 ABLATION = {
     "fedavg": "fedavg",

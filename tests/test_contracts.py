@@ -27,7 +27,8 @@ from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.spelling import defaults, method
 from headway.methods.wire import Wire
 from headway.runs.checkpoint import Checkpoint
-from headway.vectors import Vector, copied, leaves_of, nbytes
+from headway.trees import copied, leaves_of, nbytes
+from headway.vectors import Vector
 
 NAMES = list(METHODS)
 SPELLED = [*NAMES, *PROGRAMS]

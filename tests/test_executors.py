@@ -23,7 +23,7 @@ from headway.engine.world import build
 from headway.errors import ClientError
 from headway.methods.method import Method
 from headway.methods.spelling import method
-from headway.vectors import leaves_of
+from headway.trees import leaves_of
 
 
 def state_of(progress: Any) -> dict[str, Any]:

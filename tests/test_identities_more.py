@@ -29,7 +29,7 @@ from headway.methods.server import remembering
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
 from headway.scenario import Scenario
-from headway.vectors import nbytes
+from headway.trees import nbytes
 
 EVERYBODY = [list(range(len(SIZES)))] * 6
 RETURNING = [[number % 6, (number + 2) % 6, (number + 3) % 6] for number in range(1, 7)]

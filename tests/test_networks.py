@@ -26,7 +26,7 @@ from headway.models.networks import NETWORKS, network
 from headway.models.staged import branch_points
 from headway.models.twins import KeyedDropout, WeightedBatchNorm, twinned
 from headway.random import built
-from headway.vectors import leaves_of, row
+from headway.trees import leaves_of, row
 
 COUNTS = [
     ("linear", (1, 28, 28), 10, 7_850),

@@ -14,7 +14,8 @@ from conftest import distance, played, world
 from headway import random
 from headway.methods.wire import quantised
 from headway.methods.wire.quantised import packed, unpacked
-from headway.vectors import Vector, leaves_of, nbytes
+from headway.trees import leaves_of, nbytes
+from headway.vectors import Vector
 
 BITS = range(1, 17)
 SHAPES = {"a": (4, 3), "b": (1,), "c": (7,)}

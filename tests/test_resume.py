@@ -19,7 +19,8 @@ from headway.methods.slots import Step
 from headway.runs import run
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json
-from headway.vectors import Vector, named_leaves
+from headway.trees import named_leaves
+from headway.vectors import Vector
 from killing import Case, Life, Moment, control, killed, lingering, lived, wait_for
 
 STATELESS = Case("fedacg")

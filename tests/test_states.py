@@ -20,7 +20,8 @@ from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.random import built
 from headway.runs import run
-from headway.vectors import Vector, leaves_of, named_leaves, nbytes
+from headway.trees import leaves_of, named_leaves, nbytes
+from headway.vectors import Vector
 
 KEEPING = ("scaffold", "moon", "gradma", "feddc", "mifa")
 """Methods whose clients keep one model, one feature network, last models, two vectors, last updates."""

@@ -33,7 +33,8 @@ from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.scenario import Scenario
-from headway.vectors import Vector, leaves_of, stack
+from headway.trees import leaves_of, stack
+from headway.vectors import Vector
 
 CPU = torch.device("cpu")
 

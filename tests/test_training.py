@@ -20,7 +20,7 @@ from headway.models.leaf import _Last
 from headway.models.networks import Staged
 from headway.random import built
 from headway.scenario import scenario
-from headway.vectors import leaves_of
+from headway.trees import leaves_of
 
 Folder = Callable[[str], Path]
 TESTED = 500

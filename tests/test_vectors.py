@@ -14,19 +14,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from headway.errors import UserError
-from headway.vectors import (
-    Vector,
-    conformed,
-    copied,
-    leaves_of,
-    moved,
-    named_leaves,
-    nbytes,
-    refill,
-    row,
-    stack,
-    tree_map,
-)
+from headway.trees import conformed, copied, leaves_of, moved, named_leaves, nbytes, refill, row, stack, tree_map
+from headway.vectors import Vector
 
 quick = settings(deadline=None, max_examples=40)
 

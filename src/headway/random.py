@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.eager import at_hand
+from headway.tracing import is_concrete
 
 Built = TypeVar("Built")
 
@@ -107,7 +107,7 @@ def _scramble_all(words: np.ndarray) -> None:
 
 def fold(words: Tensor, number: Tensor | int) -> Tensor:
     """A new key, shape (2,), from a key and one more coordinate (a step, a layer)."""
-    if at_hand(words) and not (isinstance(number, Tensor) and number.dim()):
+    if is_concrete(words) and not (isinstance(number, Tensor) and number.dim()):
         first, second = words.tolist()
         under = _scrambled((first + int(number)) & _WORD)
         over = _scrambled(second ^ under)
@@ -124,7 +124,7 @@ def apart(words: Tensor, purpose: str) -> Tensor:
 
 def uniform(words: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in [0, 1) on a grid of 2⁻²⁴, float32, one for each element; element e depends on (key, e) only."""
-    if at_hand(words):
+    if is_concrete(words):
         first, second = words.tolist()
         found = np.arange(math.prod(shape), dtype=np.uint32)
         found ^= np.uint32(first)

@@ -17,7 +17,7 @@ from headway.engine.local import Rules, Task, placed
 from headway.engine.shapes import stacked
 from headway.engine.traced import compiled
 from headway.errors import ClientError, UserError, place_of
-from headway.vectors import stack
+from headway.trees import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""

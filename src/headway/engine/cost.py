@@ -19,7 +19,7 @@ from headway.engine.world import World, build
 from headway.methods.method import Method
 from headway.models.networks import Staged
 from headway.scenario import Scenario
-from headway.vectors import nbytes
+from headway.trees import nbytes
 
 CLIENTS, WIDTH = 100, 64
 _SCENARIO = Scenario(steps=2, batch_size=4, participation=0.01, device="cpu", executor="serial")

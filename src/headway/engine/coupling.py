@@ -24,7 +24,8 @@ from headway.engine import local
 from headway.engine.executor import first_words
 from headway.engine.local import Rules, Task
 from headway.engine.network import Buffers
-from headway.vectors import Vector, leaves_of, moved, tree_map
+from headway.trees import leaves_of, moved, tree_map
+from headway.vectors import Vector
 
 SAMPLES = 3
 """How many samples are looked at; all other rows of the batch are filler."""

@@ -26,7 +26,8 @@ from headway.engine.network import Buffers
 from headway.engine.shapes import grown
 from headway.engine.traced import traced
 from headway.errors import ClientError, UserError
-from headway.vectors import Vector, copied, leaves_like, leaves_of, row, stack, tree_map
+from headway.trees import copied, leaves_like, leaves_of, row, stack, tree_map
+from headway.vectors import Vector
 
 AT_ONCE = {"streams": 10, "stacked": 128}
 """Clients that are trained at the same time; a larger cohort is trained in several groups."""

@@ -23,7 +23,8 @@ from headway.engine.network import Buffers, Network
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.slots import Batch, Client, End, Message, Output, Step
-from headway.vectors import Vector, known, leaves_of, nbytes, refill, tree_map
+from headway.trees import leaves_of, nbytes, refill, tree_map
+from headway.vectors import Vector, known
 
 Carry = dict[str, Any]
 """What changes from step to step: w, buffers, memory, loss_sum, rate_sum, steps."""

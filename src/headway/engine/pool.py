@@ -30,7 +30,7 @@ from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Wo
 from headway.engine.local import Rules
 from headway.engine.serial import Stepping
 from headway.errors import ClientError, MachineError, OutOfMemory, UserError
-from headway.vectors import nbytes, tree_map
+from headway.trees import nbytes, tree_map
 
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
 _AHEAD = 64

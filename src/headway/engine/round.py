@@ -24,7 +24,8 @@ from headway.errors import Diverged, ServerDiverged, SlotError, UserError, in_wo
 from headway.methods.parts import part_name
 from headway.methods.slots import Message, State, Uploads
 from headway.methods.wire import plain
-from headway.vectors import Vector, conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
+from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
+from headway.vectors import Vector
 
 
 class ClientStore(Protocol):

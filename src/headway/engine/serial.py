@@ -17,7 +17,7 @@ from headway.engine.shapes import padded
 from headway.engine.traced import compiled
 from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
-from headway.vectors import leaves_of, tree_map
+from headway.trees import leaves_of, tree_map
 
 
 class Stepping:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headway.engine.local import Task
-from headway.vectors import tree_map
+from headway.trees import tree_map
 
 
 def padded(tasks: Sequence[Task], least: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> list[Task]:

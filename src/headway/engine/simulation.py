@@ -15,7 +15,7 @@ from headway.engine.round import ClientStore, Model
 from headway.engine.world import World
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
-from headway.vectors import copied
+from headway.trees import copied
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.vectors import laid_out, leaves_of, moved, nbytes, refill
+from headway.trees import laid_out, leaves_of, moved, nbytes, refill
 
 
 class ClientStates:

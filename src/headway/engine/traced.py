@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute, first_words
 from headway.errors import UserError
-from headway.vectors import copied, leaves_like, tree_map
+from headway.trees import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from headway.engine.executor import Form, Work, Works
 from headway.engine.local import Task
 from headway.engine.shapes import grown
 from headway.engine.world import World
-from headway.vectors import moved
+from headway.trees import moved
 
 
 def rate_of(world: World, round: int) -> float:

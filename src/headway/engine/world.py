@@ -32,7 +32,7 @@ from headway.errors import UserError, in_words
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
-from headway.vectors import copied, leaves_of
+from headway.trees import copied, leaves_of
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 MIXES_AT_MOST = 1000

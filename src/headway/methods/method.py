@@ -26,7 +26,8 @@ from headway.methods.parts import check_code, filled, part_name, shown, sloped, 
 from headway.methods.server import average
 from headway.methods.slots import Client, End, Fields, Message, Output, State, Step, Uploads
 from headway.methods.wire import Wire
-from headway.vectors import Vector, leaves_of
+from headway.trees import leaves_of
+from headway.vectors import Vector
 
 SLOTS = ("broadcast", "objective", "local", "server")
 _BASES: dict[str, Callable[[], Any]] = {

@@ -32,7 +32,7 @@ from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows, verify_rows
 from headway.runs.files import CHECK, checksum, read_json, read_plain, sync_folder, write_atomically, write_checked
 from headway.scenario import EXECUTORS, FREE, Scenario
-from headway.vectors import laid_out, moved, named_leaves, refill
+from headway.trees import laid_out, moved, named_leaves, refill
 
 FORMAT = 2
 """Of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""

@@ -21,7 +21,7 @@ import torch
 
 from headway.engine.states import from_row, read_at, row_bytes, write_at
 from headway.errors import DamagedRun
-from headway.vectors import named_leaves, nbytes
+from headway.trees import named_leaves, nbytes
 
 _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
 

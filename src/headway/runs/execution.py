@@ -28,7 +28,7 @@ from headway.errors import UserError
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.scenario import EXECUTORS
-from headway.vectors import named_leaves
+from headway.trees import named_leaves
 
 CHOOSING = ("auto", "graphed")
 """What may be asked for that leaves the choice to a stopwatch."""

@@ -14,7 +14,8 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from headway.methods.projection.rows import FLOOR, RANK
-from headway.vectors import Vector, leaves_of
+from headway.trees import leaves_of
+from headway.vectors import Vector
 
 ACCEPTED = 1e-10
 """Largest relative residual of the Gram route; beyond it the rows are orthogonalised."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from headway.eager import traced, transformed
 from headway.methods.projection.rows import FLOOR, RANK, by_tensor, joined, units
+from headway.tracing import is_tracing, is_transformed
 from headway.vectors import Vector
 
 PIECE = 1 << 13
@@ -116,9 +116,9 @@ def _sum(values: Tensor) -> Tensor:
 
 def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Apart]:
     leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
-    if leaves[0][0].device.type != "cpu" or traced():
+    if leaves[0][0].device.type != "cpu" or is_tracing():
         return [_Apart(group) for group in leaves]
-    return [_Pieces(group) if transformed() else _Table(group) for group in leaves]
+    return [_Pieces(group) if is_transformed() else _Table(group) for group in leaves]
 
 
 _DIRECTION = 1e-7
