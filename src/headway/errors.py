@@ -80,6 +80,12 @@ def in_words(fault: BaseException) -> str:
     return f"{''.join(hooks)}{type(fault).__name__}: {fault}"
 
 
+def first_words(fault: BaseException) -> str:
+    """What a fault says in its first line, and in the second where the first only announces it."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+
+
 class OutOfMemory(ClientError):
     """The machine had too little memory for a client: no fault of the client's, so it is never skipped."""
 

@@ -13,7 +13,7 @@ from headway.scenario import Scenario
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """One client's batches of one round."""
 
     rows: np.ndarray
@@ -27,22 +27,22 @@ class Plan:
         return len(self.counts)
 
 
-def planned(scenario: Scenario, samples: int) -> int:
-    """K: the local steps in a round of a client with so many samples."""
+def planned_steps(scenario: Scenario, samples: int) -> int:
+    """K: the local steps in a round of a client with this many samples."""
     in_epoch = -(-samples // min(scenario.batch_size, samples))
     return scenario.steps if scenario.steps is not None else scenario.epochs * in_epoch
 
 
-def widths(scenario: Scenario, samples: int, cursor: int = 0) -> np.ndarray:
-    """Shape (K,): the samples in each batch of a round of a client with so many, as in its `Plan.counts`."""
+def batch_sizes(scenario: Scenario, samples: int, cursor: int = 0) -> np.ndarray:
+    """Shape (K,): the samples in each batch of a client's round, as in its `BatchPlan.counts`."""
     size = min(scenario.batch_size, samples)
     in_epoch = -(-samples // size)
     skipped = cursor % in_epoch if scenario.batches == "continued" else 0
-    return _course(skipped, planned(scenario, samples), in_epoch, size, in_epoch * size - samples)[0]
+    return _course(skipped, planned_steps(scenario, samples), in_epoch, size, in_epoch * size - samples)[0]
 
 
-def uneven(scenario: Scenario, sizes: np.ndarray) -> bool:
-    """Whether clients of these sizes have batches of fewer samples than the largest batch."""
+def has_short_batches(scenario: Scenario, sizes: np.ndarray) -> bool:
+    """Whether some batch of clients of these sizes has fewer samples than the largest batch."""
     return bool((sizes % min(scenario.batch_size, int(sizes.max()))).any())
 
 
@@ -53,21 +53,21 @@ def plan(
     round: int,
     client: int,
     cursor: int,
-    visit: int = 0,
+    repeat: int = 0,
     drawing: Drawing | None = None,
-) -> Plan:
+) -> BatchPlan:
     """The batches of one client in one round. A last partial batch is kept: no sample is dropped.
 
-    `reshuffled`: a new order for each epoch of each round, and of each visit where a client comes twice in a round.
+    `reshuffled`: a new order for each epoch of each round, and of each turn where a client was drawn twice in a round.
     `continued`: one endless stream for each client; `cursor` is how many of its batches were read before.
     """
     size = min(scenario.batch_size, len(rows))
     in_epoch = -(-len(rows) // size)
     padding = in_epoch * size - len(rows)
-    wanted = planned(scenario, len(rows))
+    wanted = planned_steps(scenario, len(rows))
     continued = scenario.batches == "continued"
     start = cursor if continued else 0
-    moment = () if continued else (round, visit) if visit else (round,)
+    moment = () if continued else (round, repeat) if repeat else (round,)
     first, last = start // in_epoch, (start + wanted - 1) // in_epoch
     purpose, drawing = f"batches/{scenario.batches}", drawing or Drawing()
     orders: list[np.ndarray] = []
@@ -77,7 +77,7 @@ def plan(
             orders.append(np.full(padding, orders[-1][(in_epoch - 1) * size]))
     skipped = start - first * in_epoch
     table = (np.concatenate(orders) if len(orders) > 1 else orders[0]).reshape(-1, size)[skipped : skipped + wanted]
-    return Plan(table, *_course(skipped, wanted, in_epoch, size, padding))
+    return BatchPlan(table, *_course(skipped, wanted, in_epoch, size, padding))
 
 
 @lru_cache(1024)
@@ -90,22 +90,22 @@ def _course(skipped: int, wanted: int, in_epoch: int, size: int, padding: int) -
     return counts, positions // in_epoch
 
 
-class Planner:
-    """Every client's batches. Those of the next round can be made while a device is busy with this one."""
+class BatchPlanner:
+    """Makes every client's batches. Those of the next round can be made while a device is busy with this one."""
 
     def __init__(self, scenario: Scenario, clients: Sequence[np.ndarray]) -> None:
         self._scenario, self._clients, self._drawing = scenario, clients, Drawing()
         self._round = 0
-        self._ready: dict[int, Plan] = {}
+        self._ready: dict[int, BatchPlan] = {}
 
-    def plan(self, client: int, round: int, cursor: int, visit: int) -> Plan:
-        if round == self._round and not visit and client in self._ready:
+    def plan(self, client: int, round: int, cursor: int, repeat: int) -> BatchPlan:
+        if round == self._round and not repeat and client in self._ready:
             return self._ready.pop(client)
         rows, seed = self._clients[client], self._scenario.seed
-        return plan(self._scenario, rows, seed, round, client, cursor, visit, self._drawing)
+        return plan(self._scenario, rows, seed, round, client, cursor, repeat, self._drawing)
 
     def prepare(self, round: int, clients: Sequence[int]) -> None:
-        """Batches of a round to come. One stream across rounds has none before its turn."""
+        """Make the batches of a coming round now; where one stream goes across rounds, its place is not known yet."""
         if self._scenario.batches == "continued" or round == self._round:
             return
         self._ready = {client: self.plan(client, round, 0, 0) for client in clients}

@@ -1,9 +1,9 @@
-"""The cohort stacked and trained together: `torch.func.vmap` around the functions of `local.py`."""
+"""The cohort stacked and trained together: `torch.func.vmap` around the functions of `local_training.py`."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,132 +11,168 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Form, Trained, Work, Works
-from headway.engine.local import Rules, Task, placed
-from headway.engine.shapes import stacked
-from headway.engine.traced import compiled
+from headway.engine.aggregate import Group, TrainedClients
+from headway.engine.client_arrays import DeviceArrays, placed
+from headway.engine.client_rounds import BatchForm, ClientRound, CohortRounds
+from headway.engine.compile import compiled
+from headway.engine.executor import CannotExecute, RoundInput
+from headway.engine.experiment import Experiment
+from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.network import Buffers
+from headway.engine.padding import stacked
+from headway.engine.simulated import finish
 from headway.errors import ClientError, UserError, place_of
+from headway.methods.slots import Message, State
 from headway.trees import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""
 STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
+Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
+"""A local step of a whole stack."""
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Clients that are trained together, their arrays stacked."""
+
+    clients: Sequence[ClientRound]
+    own: DeviceArrays
+    """Of these clients alone."""
+    filled: DeviceArrays
+    """As a step takes them: in the largest shapes of the run where the step is compiled."""
+
+    @property
+    def batch(self) -> int:
+        return int(self.filled.rows.shape[2])
+
+    @property
+    def longest(self) -> ClientRound:
+        return max(self.clients, key=lambda client: client.steps)
+
+    @property
+    def ids(self) -> list[int]:
+        return [client.client for client in self.clients]
 
 
 class Batched:
     """With `compiled`, the step of a stack is one compiled program, made for the first number of clients in a stack."""
 
-    def __init__(self, rules: Rules, *, compiled: bool = False) -> None:
+    def __init__(self, experiment: Experiment, *, compiled: bool = False, coupled: bool = False) -> None:
         self.name = "batched:compiled" if compiled else "batched"
-        self.rules = dataclasses.replace(rules, functional=True, masked=True)
+        self.training = LocalTraining(experiment, functional=True, masked=True, coupled=coupled)
         self.compiled = compiled
-        self._program: tuple[int, Any] | None = None
+        self._program: tuple[int, Program] | None = None
 
-    def run(self, assignment: Assignment) -> Iterator[Trained]:
+    def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
         """Clients of like length train together, so that few wait for others."""
-        order = sorted(range(len(assignment.works)), key=assignment.works.lengths.__getitem__)
-        for group in alike(assignment.works) if self.rules.coupled else [order]:
+        order = sorted(range(len(rounds)), key=rounds.lengths.__getitem__)
+        for group in alike(rounds) if self.training.coupled else [order]:
             for start in range(0, len(group), STACKED_AT_MOST):
-                positions = tuple(group[start : start + STACKED_AT_MOST])
-                yield from self._trained(assignment, positions)
+                yield from self._trained(given, rounds, tuple(group[start : start + STACKED_AT_MOST]))
 
-    def _trained(self, assignment: Assignment, positions: tuple[int, ...]) -> Iterator[Trained]:
+    def _trained(self, given: RoundInput, rounds: CohortRounds, positions: tuple[int, ...]) -> Iterator[Group]:
         """A group's result. Where clients that fail are skipped, a group that failed is trained one by one."""
         try:
-            result = self._group(assignment, assignment.works.at(positions))
+            trained, computed = self._train(given, self._stack(rounds.at(positions)))
         except ClientError as fault:
-            if len(positions) == 1 or assignment.failures is None:
-                assignment.failed(positions[0], fault)
+            if len(positions) == 1 or rounds.failures is None:
+                rounds.failed(positions[0], fault)
                 return
         else:
-            yield positions, result
+            yield Group(positions, trained, computed)
             return
         for position in positions:
-            yield from self._trained(assignment, (position,))
+            yield from self._trained(given, rounds, (position,))
 
-    def _group(self, assignment: Assignment, works: Sequence[Work]) -> dict[str, Any]:
-        equal = len({work.steps for work in works}) == 1
-        rules = dataclasses.replace(self.rules, masked=not equal) if not self.compiled else self.rules
-        received = assignment.received
-        own, task = self._tasks(assignment, works)
-        kept = stack([work.kept for work in works])
-        local_buffers = "buffers" in kept
-        buffers = kept["buffers"] if local_buffers else assignment.buffers
-        device = task.size.device
-        round = torch.tensor(assignment.round, device=device)
+    def _stack(self, clients: Sequence[ClientRound]) -> _Stack:
+        arrays, device = [client.arrays for client in clients], self.training.device
+        if not self.compiled:
+            own = placed(stacked(arrays), device)
+            return _Stack(clients, own, own)
+        filled = placed(stacked(arrays, self.training.experiment.shapes), device)
+        return _Stack(clients, placed(stacked(arrays), device) if self.training.coupled else filled, filled)
 
-        def begin(buffers: Any, slots: Any, task: Task) -> Any:
-            return local.begin(rules, received, buffers, slots, task)
+    def _train(self, given: RoundInput, group: _Stack) -> tuple[TrainedClients, int]:
+        """What the group's clients sent and keep, and how many samples went through the network."""
+        equal = len({client.steps for client in group.clients}) == 1
+        training = self.training if self.compiled else replace(self.training, masked=not equal)
+        message = given.message
+        state = stack([client.state for client in group.clients])
+        local_buffers = "buffers" in state
 
-        def finish(carry: Any, slots: Any, task: Task) -> Any:
-            return local.finish(rules, carry, received, slots, task)
+        def begin(buffers: Buffers, slots: State, arrays: DeviceArrays) -> Carry:
+            return training.begin(message, buffers, slots, arrays)
 
-        step: int | None = None
+        def end(carry: Carry, slots: State, arrays: DeviceArrays) -> TrainedClients:
+            return finish(training, carry, message, slots, arrays)
+
+        index: int | None = None
         try:
-            carry = vmap(begin, in_dims=(0 if local_buffers else None, 0, 0))(buffers, kept["slots"], own)
-            widths = self._widths(works, int(task.rows.shape[2]))
-            advance = self._advance(rules, len(works), (carry, received, task, torch.tensor(0, device=device), round))
-            for step, width in enumerate(widths):
-                carry = advance(width)(carry, received, task, torch.tensor(step, device=device), round)
-            step = None
-            return {**vmap(finish)(carry, kept["slots"], own), "computed": len(works) * sum(widths)}
+            buffers = state["buffers"] if local_buffers else given.buffers
+            carry = vmap(begin, in_dims=(0 if local_buffers else None, 0, 0))(buffers, state["slots"], group.own)
+            widths = self._widths(group)
+            steps, round = self._steps(training, given, group, carry), self._scalar(given.round)
+            for index, width in enumerate(widths):
+                carry = steps(width)(carry, message, group.filled, self._scalar(index), round)
+            index = None
+            return vmap(end)(carry, state["slots"], group.own), len(group.clients) * sum(widths)
         except CannotExecute:
             raise
         except UserError as mistake:
-            raise mistake.at(place_of(assignment.round, [work.client for work in works], step)) from mistake
+            raise mistake.at(place_of(given.round, group.ids, index)) from mistake
         except Exception as fault:
             if isinstance(fault, RuntimeError) and any(word in str(fault) for word in _REFUSALS):
                 raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
-            clients = [work.client for work in works]
-            raise ClientError.of(fault, round=assignment.round, clients=clients, step=step) from fault
+            raise ClientError.of(fault, round=given.round, clients=group.ids, step=index) from fault
 
-    def _tasks(self, assignment: Assignment, works: Sequence[Work]) -> tuple[Task, Task]:
-        """The stacked tasks of these clients alone, and those of a compiled step, in the shapes of the run."""
-        tasks, device = [work.task for work in works], self.rules.pool.y.device
-        if not self.compiled:
-            own = placed(stacked(tasks), device)
-            return own, own
-        filled = placed(stacked(tasks, assignment.shapes), device)
-        return placed(stacked(tasks), device) if self.rules.coupled else filled, filled
+    def _scalar(self, number: int) -> Tensor:
+        return torch.tensor(number, device=self.training.device)
 
-    def _widths(self, works: Sequence[Work], most: int) -> list[int]:
-        """Rows that the batch of each step has: as many as its samples where no batch is filled."""
-        longest = max(works, key=lambda work: work.steps)
-        return longest.task.counts.tolist() if self.rules.coupled else [most] * longest.steps
+    def _widths(self, group: _Stack) -> list[int]:
+        """Rows in the batch of each step: as many as it has samples where no batch is filled."""
+        longest = group.longest
+        return longest.arrays.counts.tolist() if self.training.coupled else [group.batch] * longest.steps
 
-    def _advance(self, rules: Rules, count: int, arguments: tuple[Any, ...]) -> Callable[[int], Any]:
-        """The step of a stack of `count` clients, for a batch of so many rows."""
+    def _steps(
+        self, training: LocalTraining, given: RoundInput, group: _Stack, carry: Carry
+    ) -> Callable[[int], Program]:
+        """The step of a stack of as many clients as this one, for batches of a number of rows."""
 
         @cache
-        def eager(width: int) -> Any:
-            def advance(carry: Any, received: Any, task: Task, index: Tensor, round: Tensor) -> Any:
-                return local.advance(rules, carry, received, task, index, round, width)
+        def eager(width: int) -> Program:
+            def step(carry: Any, message: Any, arrays: Any, index: Tensor, round: Tensor) -> Any:
+                return training.step(carry, message, arrays, index, round, width)
 
-            return vmap(advance, in_dims=(0, None, 0, None, None))
+            return vmap(step, in_dims=(0, None, 0, None, None))  # type: ignore[no-any-return]
 
-        most = int(arguments[2].rows.shape[2])
+        count, most = len(group.clients), group.batch
         if self.compiled and self._program is None:
+            arguments = (carry, given.message, group.filled, self._scalar(0), self._scalar(given.round))
             self._program = count, compiled(eager(most), arguments)
         if not self._program or self._program[0] != count:
             return eager
         program = self._program[1]
         return lambda width: program if width == most else eager(width)
 
+    def prefetch(self, round: int) -> None:
+        if self.training.device.type != "cpu":
+            self.training.experiment.client_rounds.prepare(round)
+
     def close(self) -> None:
         self._program = None
 
 
-def alike(works: Works) -> list[list[int]]:
-    """Groups of works whose batches are equally large in every step that both take, the longest groups first.
+def alike(rounds: CohortRounds) -> list[list[int]]:
+    """Groups of clients whose batches are equally large in every step that both take, the longest groups first.
 
     In a group they stand by their lengths. Where slots read a client's samples as a whole, those are equally many.
     """
-    forms = [works.form(at) for at in range(len(works))]
-    groups: dict[Form, list[int]] = {}
+    forms = [rounds.form(at) for at in range(len(rounds))]
+    groups: dict[BatchForm, list[int]] = {}
     for form in sorted(set(forms), key=lambda form: -len(form[1])):
-        whole, widths = form
-        place = next((one for one in groups if one[0] == whole and one[1][: len(widths)] == widths), form)
+        whole, sizes = form
+        place = next((one for one in groups if one[0] == whole and one[1][: len(sizes)] == sizes), form)
         groups.setdefault(place, []).extend(at for at, other in enumerate(forms) if other == form)
-    return [sorted(group, key=works.lengths.__getitem__) for group in sorted(groups.values(), key=len, reverse=True)]
+    return [sorted(group, key=rounds.lengths.__getitem__) for group in sorted(groups.values(), key=len, reverse=True)]

@@ -12,10 +12,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway import random
-from headway.engine import round as rounds
-from headway.engine.choice import Nothing
-from headway.engine.serial import Stepping, train
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
+from headway.engine.selection import newcomers, round_input
+from headway.engine.serial import ClientTrainer
+from headway.engine import server
 from headway.methods.method import Method
 from headway.models.networks import Staged
 from headway.scenario import Scenario
@@ -42,13 +43,13 @@ def _small() -> nn.Module:
     return random.built(lambda: Staged(*stages, nn.Linear(WIDTH, 2)), 0, "cost")
 
 
-def _world(
+def _experiment(
     method: Method,
     precision: str = "fp32",
     module: nn.Module | None = None,
     shape: tuple[int, ...] = (WIDTH,),
     epochs: int = 1,
-) -> World:
+) -> Experiment:
     """100 clients of 8 samples, so two steps of four are one epoch."""
     module = module or _small()
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, *shape))
@@ -57,15 +58,16 @@ def _world(
     return build(scenario, method, model=module, clients=clients, test=clients[0])
 
 
-def _counted(world: World) -> tuple[float, int, int]:
+def _counted(experiment: Experiment) -> tuple[float, int, int]:
     """Operations of one client's epoch, and its bytes down and up."""
-    with world.arithmetic():
-        assignment, down = rounds.assign(world, rounds.start(world), Nothing(), [0], 1)
+    with experiment.arithmetic():
+        sent = server.broadcast(experiment, server.initial_state(experiment), 1)
+        given, client = round_input(experiment), newcomers(experiment, [0])[0]
         with FlopCounterMode(display=False) as counter:
-            trained = train(Stepping(world.rules, compiled=False), assignment, assignment.works[0])
-    if world.method.pooled:
+            trained = ClientTrainer(experiment, compiled=False).train(given, client)
+    if experiment.method.pooled:
         return counter.get_total_flops(), 0, 0
-    return counter.get_total_flops(), down, int(trained["bytes"])
+    return counter.get_total_flops(), sent.nbytes, int(trained["bytes"])
 
 
 def passes(method: Method, module: nn.Module, shape: tuple[int, ...], epochs: int = 1) -> float:
@@ -73,19 +75,19 @@ def passes(method: Method, module: nn.Module, shape: tuple[int, ...], epochs: in
 
     Counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
     """
-    own, plain = (_counted(_world(one, "fp64", module, shape, epochs))[0] for one in (method, Method()))
+    own, plain = (_counted(_experiment(one, "fp64", module, shape, epochs))[0] for one in (method, Method()))
     return own / plain
 
 
 def cost(method: Method) -> Cost:
     """The price of a method, per client and round; with networks of several parts, passes depend on these."""
-    world = _world(method)
-    size = nbytes(world.network.parameters)
-    _, down, up = _counted(world)
+    experiment = _experiment(method)
+    size = nbytes(experiment.network.parameters)
+    _, down, up = _counted(experiment)
     return Cost(
         down=down / size,
         up=up / size,
-        client_state=nbytes(world.method.client_state(world.network.parameters)) / size,
-        server_memory=1 + nbytes(world.method.server_state(world.network.parameters, CLIENTS)) / size,
+        client_state=nbytes(experiment.method.client_state(experiment.network.parameters)) / size,
+        server_memory=1 + nbytes(experiment.method.server_state(experiment.network.parameters, CLIENTS)) / size,
         passes=passes(method, _small(), (WIDTH,)),
     )

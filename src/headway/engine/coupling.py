@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from headway import random
-from headway.engine import local
-from headway.engine.executor import first_words
-from headway.engine.local import Rules, Task
+from headway.errors import first_words
+from headway.engine.client_arrays import ClientArrays, DeviceArrays
+from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.trees import leaves_of, moved, tree_map
 from headway.vectors import Vector
@@ -38,14 +38,14 @@ _STEP, _ROUND = 1, 2
 """The probe's step and round: terms may be left out in the first ones."""
 
 
-def found(rules: Rules, batch: int) -> str:
+def found(experiment: Experiment, batch: int) -> str:
     """What filler rows change in batches of `batch` rows, in words; empty where they change nothing.
 
     What could not be looked into counts as changed.
     """
     reason = ""
-    for dtype in dict.fromkeys((torch.float64, rules.dtype)):
-        probe = _Probe(rules, dtype)
+    for dtype in dict.fromkeys((torch.float64, experiment.dtype)):
+        probe = _Probe(experiment, dtype)
         try:
             for scale in SCALES:
                 changed = probe.changed(scale, batch)
@@ -57,9 +57,9 @@ def found(rules: Rules, batch: int) -> str:
     return reason
 
 
-def in_evaluation(rules: Rules) -> bool:
+def in_evaluation(experiment: Experiment) -> bool:
     """Whether samples that are scored together change each other's outputs; also where it cannot be seen."""
-    probe = _Probe(rules, torch.float64)
+    probe = _Probe(experiment, torch.float64)
     try:
         return probe.scored_jointly()
     except Exception:  # as above
@@ -73,18 +73,12 @@ _Point = tuple[dict[str, Vector], Buffers, Any, Vector]
 class _Probe:
     """One client's step at a random point, on rows that are drawn from all samples."""
 
-    def __init__(self, rules: Rules, dtype: torch.dtype) -> None:
-        self.rules = dataclasses.replace(
-            rules,
-            network=rules.network.cast(dtype),
-            dtype=dtype,
-            autocast=None,
-            clip=0.0,
-            weight_decay=0.0,
-            functional=False,
-            masked=False,
+    def __init__(self, experiment: Experiment, dtype: torch.dtype) -> None:
+        scenario = dataclasses.replace(experiment.scenario, clip=0.0, weight_decay=0.0)
+        self.experiment = dataclasses.replace(
+            experiment, scenario=scenario, network=experiment.network.cast(dtype), dtype=dtype, autocast=None
         )
-        self.device, self.dtype = rules.pool.y.device, dtype
+        self.device, self.dtype = experiment.device, dtype
         self.tolerance = TOLERANCE[dtype]
         self._noise = _Noise(self.device)
 
@@ -107,27 +101,27 @@ class _Probe:
         """Whether outputs in evaluation mode depend on the other rows, or are not finite."""
         _, buffers, _, w = self._point(SCALES[0])
         rows = torch.from_numpy(self._rows(2 * SAMPLES)).to(self.device)
-        network, rules = self.rules.network, self.rules
-        x = rules.federation.inputs(rules.pool.x[rows], self.dtype)
+        experiment, network = self.experiment, self.experiment.network
+        x = experiment.federation.inputs(experiment.samples.x[rows], self.dtype)
         beside = network.evaluate(w, buffers, x)
         alone = torch.cat([network.evaluate(w, buffers, half) for half in (x[:SAMPLES], x[SAMPLES:])])
         return not _finite(alone) or _differ(alone, beside, self.tolerance)
 
     def _rows(self, count: int) -> np.ndarray:
-        there = len(self.rules.pool)
+        there = len(self.experiment.samples)
         drawn = random.generator(0, "coupling/rows").choice(there, count, replace=count > there)
         return np.asarray(drawn)
 
     def _step(self, point: _Point, rows: np.ndarray, known: int) -> dict[str, Any]:
         """What one step makes of the first `known` of these rows, by kind."""
-        rules, task, words = self.rules, self._task(rows, known), random.key(0, "coupling/draws")
+        training, arrays, words = LocalTraining(self.experiment), self._arrays(rows, known), random.key(0, "coupling/draws")
         with random.isolated(words, self.device):
-            received, buffers, kept, w = point
-            carry = {**local.begin(rules, received, buffers, kept, task), "w": w}
+            message, buffers, state, w = point
+            carry: Carry = {**training.begin(message, buffers, state, arrays), "w": w}
             index, round = (torch.tensor(number, device=self.device) for number in (_STEP, _ROUND))
-            step, graded = local.placed_step(rules, carry, received, task, index, round)
-            gradient, value, after = graded(w)
-            direction, memory = rules.method.direction(w, gradient, carry["memory"], step)
+            step, gradient_at = training.placed_step(carry, message, arrays, index, round)
+            gradient, value, after = gradient_at(w)
+            direction, memory = self.experiment.method.direction(w, gradient, carry["memory"], step)
             outputs = step.forward(w).logits[:known]
         return {
             "the outputs": outputs,
@@ -138,10 +132,10 @@ class _Probe:
             "the local rule's memory": memory,
         }
 
-    def _task(self, rows: np.ndarray, known: int) -> Task:
-        federation, steps = self.rules.federation, _STEP + 1
+    def _arrays(self, rows: np.ndarray, known: int) -> DeviceArrays:
+        federation, steps = self.experiment.federation, _STEP + 1
         sizes = federation.sizes
-        task = Task(
+        arrays: DeviceArrays = ClientArrays(
             size=torch.tensor(int(sizes[0])),
             share=torch.tensor(float(sizes[0] / sizes.sum()), dtype=self.dtype),
             seen=torch.tensor(True),
@@ -153,14 +147,14 @@ class _Probe:
             key=torch.tensor(random.key(0, "coupling/key")),
             whole=torch.zeros(0, dtype=torch.int64),
         )
-        return moved(task, self.device)  # type: ignore[no-any-return]
+        return moved(arrays, self.device)  # type: ignore[no-any-return]
 
     def _point(self, scale: float) -> _Point:
         """All of it moved, buffers and states upwards (a variance stays one)."""
-        method, network = self.rules.method, self.rules.network
+        method, network = self.experiment.method, self.experiment.network
         theta = network.parameters
         model = self._noise.moved(theta, scale, 1)
-        server = method.server_state(theta, len(self.rules.federation.clients))
+        server = method.server_state(theta, len(self.experiment.federation.clients))
         kept = self._noise.moved(method.client_state(theta), scale, 2, upwards=True)
         sent = self._noise.moved(dict(method.message(theta, server)), scale, 3, upwards=True)
         buffers = self._noise.moved(network.buffers, scale, 4, upwards=True)

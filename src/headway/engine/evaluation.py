@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.data.federation import Pool
-from headway.engine import local
+from headway.data.federation import Samples
 from headway.engine.executor import Executor
-from headway.engine.round import Model, advice
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
+from headway.engine.scoring import outputs
+from headway.engine.scoring import score as score_samples
+from headway.engine.server import GlobalState
 from headway.errors import ServerDiverged, UserError
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
@@ -41,20 +42,20 @@ class Scores:
     """On all clients' data, where it is asked for."""
 
 
-def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
-    """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
-    joint = world.network.joint
-    size = _even(len(pool), CHUNK["cpu" if joint else world.device.type])
+def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> tuple[Tensor, Tensor]:
+    """(losses, whether the largest logit is right) of each sample of a samples on the device, in order, on the host."""
+    joint = experiment.network.joint
+    size = _even(len(samples), CHUNK["cpu" if joint else experiment.device.type])
     own = None if joint else getattr(executor, "score", None)
-    if own and len(pool) % size and world.scores_jointly:
+    if own and len(samples) % size and experiment.scores_jointly:
         own = None  # its last chunk would be filled
-    score = own or partial(local.score, world.rules)
+    score = own or partial(score_samples, experiment)
     losses, right = [], []
-    for start in range(0, len(pool), size):
+    for start in range(0, len(samples), size):
         # what is captured takes whole chunks: a last one is filled with samples scored before, which count once
-        first = min(start, len(pool) - size) if own else start
+        first = min(start, len(samples) - size) if own else start
         part = slice(first, first + size)
-        some, correct = score(model.theta, model.buffers, pool.x[part], pool.y[part])
+        some, correct = score(state.theta, state.buffers, samples.x[part], samples.y[part])
         losses.append(some[start - first :])
         right.append(correct[start - first :])
     return torch.cat(losses).cpu(), torch.cat(right).cpu()
@@ -65,35 +66,35 @@ def _even(count: int, most: int) -> int:
     return -(-count // -(-count // most))
 
 
-def _global_loss(world: World, model: Model, executor: Executor | None, round: int) -> float:
+def _global_loss(experiment: Experiment, state: GlobalState, executor: Executor | None, round: int) -> float:
     """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
-    losses, _ = _scored(world, model, world.rules.pool, executor)
-    loss = float((losses * world.sample_weights).sum())
+    losses, _ = _scored(experiment, state, experiment.samples, executor)
+    loss = float((losses * experiment.sample_weights).sum())
     if not math.isfinite(loss):
-        raise _not_finite(world, model, losses, world.rules.pool, "the clients' data", round)
+        raise _not_finite(experiment, state, losses, experiment.samples, "the clients' data", round)
     return loss
 
 
-def _not_finite(world: World, model: Model, losses: Tensor, pool: Pool, where: str, round: int) -> UserError:
+def _not_finite(experiment: Experiment, state: GlobalState, losses: Tensor, samples: Samples, where: str, round: int) -> UserError:
     """Why losses are not finite numbers: the samples, their targets, or the model. Only then is anything looked at.
 
     A finite loss says enough: it is not one where a logit is NaN or +∞, or where that of the true class is −∞.
     """
-    bad = torch.nonzero(~losses.isfinite()).flatten().to(pool.y.device)
-    inputs = world.federation.inputs(pool.x[bad], world.rules.dtype)
-    for what, values in (("inputs", inputs), ("targets", pool.y[bad])):
+    bad = torch.nonzero(~losses.isfinite()).flatten().to(samples.y.device)
+    inputs = experiment.federation.inputs(samples.x[bad], experiment.dtype)
+    for what, values in (("inputs", inputs), ("targets", samples.y[bad])):
         wrong = bad[~values.reshape(len(bad), -1).isfinite().all(1)]
         if len(wrong):
             return UserError(
                 f"round {round}: in {where} the {what} of {_which(wrong, losses)} are not finite numbers; correct them "
                 "or leave these samples out"
             )
-    size = _even(len(pool), CHUNK["cpu" if world.network.joint else world.device.type])
+    size = _even(len(samples), CHUNK["cpu" if experiment.network.joint else experiment.device.type])
     start = int(bad[0]) // size * size
-    outputs = local.answers(world.rules, model.theta, model.buffers, pool.x[start : start + size])
-    fault = "loss is" if bool(outputs[int(bad[0]) - start].isfinite().all()) else "model's outputs are"
+    answers = outputs(experiment, state.theta, state.buffers, samples.x[start : start + size])
+    fault = "loss is" if bool(answers[int(bad[0]) - start].isfinite().all()) else "model's outputs are"
     return ServerDiverged(
-        f"round {round}: in {where} the {fault} not finite for {_which(bad, losses)}; {advice(world)}"
+        f"round {round}: in {where} the {fault} not finite for {_which(bad, losses)}; {experiment.advice}"
     )
 
 
@@ -101,22 +102,22 @@ def _which(samples: Tensor, losses: Tensor) -> str:
     return f"{len(samples)} of {len(losses)} samples (the first is number {int(samples[0])})"
 
 
-def evaluate(world: World, model: Model, executor: Executor | None = None, round: int = 0) -> Scores:
+def evaluate(experiment: Experiment, state: GlobalState, executor: Executor | None = None, round: int = 0) -> Scores:
     """Scores of a model after a round, by the executor's own `score` where it has one.
 
     What is not a finite number has no score: it is refused, as it is in training.
     """
-    test = world.federation.test
-    losses, correct = _scored(world, model, world.test, executor)
+    test = experiment.federation.test
+    losses, correct = _scored(experiment, state, experiment.test, executor)
     loss = float(losses.mean())
     if not math.isfinite(loss):
-        raise _not_finite(world, model, losses, world.test, "the test set", round)
-    wanted = world.scenario.global_loss or world.method.keeps_best
-    global_loss = _global_loss(world, model, executor, round) if wanted else None
-    if not world.federation.classes:
+        raise _not_finite(experiment, state, losses, experiment.test, "the test set", round)
+    wanted = experiment.scenario.global_loss or experiment.method.keeps_best
+    global_loss = _global_loss(experiment, state, executor, round) if wanted else None
+    if not experiment.federation.classes:
         return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
     accuracy = float(correct.double().mean())
-    per_client = _by_client(world.mixes, correct.numpy(), test.y.numpy())
+    per_client = _by_client(experiment.class_mixes, correct.numpy(), test.y.numpy())
     if not len(per_client):
         return Scores(loss, accuracy, None, None, None, None, global_loss)
     lowest = np.sort(per_client)[: max(len(per_client) // 10, 1)]

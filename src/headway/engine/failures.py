@@ -1,28 +1,35 @@
-"""Clients that fail or diverge in a round: who they are, and what is told of them."""
+"""Clients that fail or diverge in a round: which they are, and why."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from headway.errors import ClientError, Diverged
 
 
-def diverged(told: np.ndarray, clients: Sequence[int], round: int, advice: str) -> dict[int, Diverged]:
-    """Those of `clients` whose loss or update is not a finite number, by their row in `told` (see `local.summary`)."""
+class FailedClient(TypedDict):
+    """A client that was skipped in a round, as the round's record has it."""
+
+    client: int
+    cause: str
+
+
+def diverged(reports: np.ndarray, clients: Sequence[int], round: int, advice: str) -> dict[int, Diverged]:
+    """Those of `clients` whose loss or update is not a finite number, by their row in `reports` (see `aggregate`)."""
     found: dict[int, Diverged] = {}
-    for at in np.flatnonzero(~np.isfinite(told[:, :2]).all(1)).tolist():
-        what = "update" if math.isfinite(told[at, 0]) else "loss"
+    for at in np.flatnonzero(~np.isfinite(reports[:, :2]).all(1)).tolist():
+        what = "update" if math.isfinite(reports[at, 0]) else "loss"
         found[at] = Diverged(f"round {round}, client {clients[at]}: the {what} is not a finite number; {advice}")
     return found
 
 
-def in_words(record: dict[str, Any]) -> str:
-    """What is told of the failures in a round's record."""
+def in_words(record: Mapping[str, Any]) -> str:
+    """A round's failures as its record has them, in words."""
     count, first = record["failed"], record["failures"][0]["cause"]
     skipped = "is" if count == 1 else "are"
     return (
@@ -33,7 +40,7 @@ def in_words(record: dict[str, Any]) -> str:
 
 @dataclass
 class Failures:
-    """Of one round, by place in its cohort."""
+    """The clients of one round that failed, by place in its cohort."""
 
     cohort: Sequence[int]
     round: int
@@ -53,7 +60,7 @@ class Failures:
         kind = Diverged if all(isinstance(fault, Diverged) for fault in self.faults.values()) else ClientError
         raise kind(f"all {len(self)} clients of round {self.round} failed; the first: {first}")
 
-    def as_rows(self) -> list[dict[str, Any]] | None:
+    def as_rows(self) -> list[FailedClient] | None:
         """Who failed and why, in the order of the cohort; None where nobody did."""
         faults = sorted(self.faults.items())
         return [{"client": self.cohort[at], "cause": " ".join(str(fault).split())} for at, fault in faults] or None

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import mmap
 import multiprocessing
 import os
 import pickle
 import signal
 import socket
 import struct
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from headway.engine import serial
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work, Works
-from headway.engine.local import Rules
-from headway.engine.serial import Stepping
+from headway.engine.aggregate import Group
+from headway.engine.client_rounds import ClientRound, CohortRounds
+from headway.engine.executor import CannotExecute, RoundInput
+from headway.engine.experiment import Experiment
+from headway.engine.serial import ClientTrainer, group_of_one
+from headway.engine.shared_memory import START_METHOD, SharedMemory
 from headway.errors import ClientError, MachineError, OutOfMemory, UserError
 from headway.trees import nbytes, tree_map
 
-_METHOD = "fork" if sys.platform == "linux" else "spawn"
 _AHEAD = 64
 """Places of the cohort, from the one that is waited for on, that may be handed out."""
-_MODELS, _ROOM, _ALIGNED = 8, 1 << 24, 64
-"""A board has room for so many models and so many bytes more; arrays on it begin at multiples of the last."""
-_PATIENCE = 5.0
+_MODELS, _ROOM = 8, 1 << 24
+"""Shared memory has room for this many models, and bytes more."""
+SHUTDOWN_SECONDS = 5.0
 """Seconds that the workers of a pool have to end by themselves."""
 _SILENCE, _FIRST_SILENCE, _TIMES = 600.0, 3600.0, 30.0
 """Seconds that a worker may be silent over a client: at least the first, over its first client (the compiler may be at
@@ -56,65 +54,31 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class _Lying:
-    """An array that lies on a board."""
+class _Worker:
+    """What a worker process has from its beginning."""
 
-    start: int
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class _Board:
-    """Memory that two processes see, for arrays that would take long through a pipe. What does not fit is sent.
-
-    It takes room only where something was written. One side writes, then tells the other; what is read without a copy
-    must be done with before the next writing.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.memory = mmap.mmap(-1, size) if _METHOD == "fork" else None
-
-    def write(self, tree: Any) -> Any:
-        end = 0
-
-        def placed(leaf: torch.Tensor) -> Any:
-            nonlocal end
-            array = leaf.detach().cpu().numpy()
-            start = -(-end // _ALIGNED) * _ALIGNED
-            if self.memory is None or not array.size or start + array.nbytes > len(self.memory):
-                return array
-            end = start + array.nbytes
-            lying = _Lying(start, array.dtype.str, array.shape)
-            self._at(lying)[...] = array
-            return lying
-
-        return tree_map(placed, tree)
-
-    def read(self, tree: Any, *, copied: bool) -> Any:
-        def found(leaf: Any) -> torch.Tensor:
-            array = self._at(leaf) if isinstance(leaf, _Lying) else leaf
-            return torch.from_numpy(array.copy() if copied else array)
-
-        return tree_map(found, tree)
-
-    def _at(self, lying: _Lying) -> np.ndarray:
-        assert self.memory is not None
-        return np.ndarray(lying.shape, lying.dtype, self.memory, lying.start)
+    connection: Connection
+    others: list[Connection]
+    """Ends of other workers' pipes, to be closed."""
+    trainer: ClientTrainer
+    sent: SharedMemory
+    """Where the parent writes what all clients of a round receive."""
+    own: SharedMemory
+    """Where the parent writes a client's state, and the worker its result."""
 
 
-def _serve(
-    connection: Connection, others: list[Connection], stepping: Stepping, deterministic: bool, sent: _Board, own: _Board
-) -> None:
-    """A worker's life: take an assignment of some clients, answer with each client's result, until the pipe closes."""
+def _serve(worker: _Worker) -> None:
+    """A worker's life: take clients, answer with each client's result, until the pipe closes."""
+    connection, trainer = worker.connection, worker.trainer
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
-    for other in others:
+    for other in worker.others:
         other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(deterministic)
-    if stepping.compiled:
+    torch.use_deterministic_algorithms(trainer.experiment.scenario.deterministic)
+    if trainer.compiled:
         torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
-    assignment: Assignment
+    given: RoundInput
     with torch.no_grad():
         while True:
             try:
@@ -122,14 +86,13 @@ def _serve(
             except (EOFError, OSError):
                 return
             if kind == "round":
-                number, shapes, received, buffers = content
-                message, statistics = sent.read((received, buffers), copied=False)
-                assignment = Assignment(number, message, statistics, Works(), shapes)
+                number, *written = content
+                message, buffers = worker.sent.read(tuple(written), copied=False)
+                given = RoundInput(number, message, buffers)
                 continue
             try:
-                client, task, weight, kept, steps, words = content
-                work = Work(client, task, weight, own.read(kept, copied=True), steps, words)
-                answer = "done", own.write(serial.train(stepping, assignment, work))
+                client: ClientRound = replace(content, state=worker.own.read(content.state, copied=True))
+                answer = "done", worker.own.write(trainer.train(given, client))
             except CannotExecute as reason:
                 answer = "refused", str(reason)
             except OutOfMemory as fault:
@@ -147,11 +110,11 @@ def _serve(
 def _end(connections: list[Connection], processes: list[BaseProcess]) -> None:
     """Close the pipes, at which workers end by themselves; one that is still busy after a while is killed."""
     for connection in connections:
-        if _METHOD == "fork" and not connection.closed:  # workers of a later pool have the pipe open, too
+        if START_METHOD == "fork" and not connection.closed:  # workers of a later pool have the pipe open, too
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
                 end.shutdown(socket.SHUT_RDWR)
         connection.close()
-    late = time.monotonic() + _PATIENCE
+    late = time.monotonic() + SHUTDOWN_SECONDS
     try:
         for process in processes:
             process.join(max(late - time.monotonic(), 0))
@@ -172,7 +135,7 @@ class _Watch:
 
 def _limit(connection: Connection, seconds: float) -> None:
     """No sending or receiving waits for longer in the middle of a message, as it does where a worker is stopped."""
-    if _METHOD == "fork":
+    if START_METHOD == "fork":
         with socket.socket(fileno=os.dup(connection.fileno())) as end:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
@@ -186,19 +149,26 @@ def _stopped(process: int | None) -> bool:
         return False
 
 
-class Pool:
+class WorkerPool:
+    """Worker processes, each with one client at a time."""
+
     def __init__(
-        self, rules: Rules, *, deterministic: bool, processes: int | None = None, compiled: bool = False
+        self,
+        experiment: Experiment,
+        *,
+        processes: int | None = None,
+        compiled: bool = False,
+        coupled: bool = False,
     ) -> None:
-        if rules.pool.y.device.type != "cpu":
+        if experiment.device.type != "cpu":
             raise CannotExecute("worker processes train on the CPU only")
         self.name = "pool:compiled" if compiled else "pool"
         self.count = processes or cores()
-        context = multiprocessing.get_context(_METHOD)
-        size = nbytes(rules.network.parameters)
-        self._sent = _Board(_MODELS * size + _ROOM)
-        self._boards = [_Board(_MODELS * size + _ROOM) for _ in range(self.count)]
-        self.stepping = Stepping(rules, compiled=compiled)
+        context = multiprocessing.get_context(START_METHOD)
+        size = nbytes(experiment.network.parameters)
+        self._sent = SharedMemory(_MODELS * size + _ROOM)
+        self._memories = [SharedMemory(_MODELS * size + _ROOM) for _ in range(self.count)]
+        self._trainer = ClientTrainer(experiment, compiled=compiled, coupled=coupled)
         if compiled:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own modules
@@ -216,9 +186,9 @@ class Pool:
         try:
             for number, (_, theirs) in enumerate(pipes):
                 others = [end for at, pair in enumerate(pipes) for end in pair if at != number or end is pair[0]]
-                kept = others if _METHOD == "fork" else []
-                arguments = (theirs, kept, self.stepping, deterministic, self._sent, self._boards[number])
-                worker = context.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
+                kept = others if START_METHOD == "fork" else []
+                started = _Worker(theirs, kept, self._trainer, self._sent, self._memories[number])
+                worker = context.Process(target=_serve, args=(started,), daemon=True)  # type: ignore[attr-defined]
                 with warnings.catch_warnings():
                     # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.
                     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -233,44 +203,41 @@ class Pool:
             for _, theirs in pipes:
                 theirs.close()
 
-    def run(self, assignment: Assignment) -> Iterator[Trained]:
+    def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
         """Largest clients are handed out first; results are yielded in the order of the cohort.
 
         Nobody is handed out more than `_AHEAD` places before the one that is waited for, so few results wait.
         """
-        written = self._sent.write((dict(assignment.received), assignment.buffers))
-        shared = ("round", (assignment.round, dict(assignment.shapes), *written))
+        written = self._sent.write((dict(given.message), given.buffers))
+        shared = ("round", (given.round, *written))
         for connection in self.connections:
             self._send(connection, shared)
         self._watches.clear()
-        waiting = set(range(len(assignment.works)))
+        waiting = set(range(len(rounds)))
         idle, busy = list(self.connections), dict[Any, int]()
         done: dict[int, Any] = {}
-        for position in range(len(assignment.works)):
+        for position in range(len(rounds)):
             while position not in done:
                 while idle and (near := waiting & set(range(position, position + _AHEAD))):
-                    largest = max(near, key=lambda at: (assignment.works.lengths[at], -at))
+                    largest = max(near, key=lambda at: (rounds.lengths[at], -at))
                     waiting.remove(largest)
-                    self._hand(idle.pop(), largest, assignment, busy)
-                for connection in self._ready(busy, assignment):
+                    self._hand(idle.pop(), largest, rounds, busy)
+                for connection in self._ready(busy, rounds):
                     at = busy.pop(connection)
-                    done[at] = self._received(connection, at, assignment)
+                    done[at] = self._received(connection, at, rounds)
                     idle.append(connection)
-            work, result = assignment.works[position], done.pop(position)
+            work, result = rounds[position], done.pop(position)
             if result is not None:
                 yield (position,), serial.alone(result, self.stepping.computed(assignment, work))
 
-    def _hand(self, connection: Connection, position: int, assignment: Assignment, busy: dict[Any, int]) -> None:
-        work = assignment.works[position]
-        rest = (work.steps, work.words)
-        self._send(
-            connection,
-            ("work", (work.client, work.task, work.weight, self._board(connection).write(work.kept), *rest)),
-        )
+    def _hand(self, connection: Connection, position: int, rounds: CohortRounds, busy: dict[Any, int]) -> None:
+        client = rounds[position]
+        written = self._memory(connection).write(client.state)
+        self._send(connection, ("client", replace(client, state=written)))
         busy[connection] = position
         self._watches[connection] = _Watch()
 
-    def _ready(self, busy: Mapping[Any, int], assignment: Assignment) -> list[Any]:
+    def _ready(self, busy: Mapping[Any, int], rounds: CohortRounds) -> list[Any]:
         """Connections with an answer, as soon as there is one. A worker that is silent for too long is an error."""
         looked = time.monotonic()
         while not (ready := wait(list(busy), _LOOK)):
@@ -278,7 +245,7 @@ class Pool:
             passed = min(now - looked, 2 * _LOOK)  # no more: this process was stopped, or the machine slept
             looked = now
             for connection, position in busy.items():
-                watch, steps = self._watches[connection], assignment.works.lengths[position]
+                watch, steps = self._watches[connection], rounds.lengths[position]
                 watch.silent += passed
                 least = _SILENCE if connection in self._answered else _FIRST_SILENCE
                 if watch.silent > max(least, _TIMES * self._slowest * steps):
@@ -298,7 +265,7 @@ class Pool:
         except OSError:
             raise self._ended(connection) from None
 
-    def _received(self, connection: Any, position: int, assignment: Assignment) -> Any:
+    def _received(self, connection: Any, position: int, rounds: CohortRounds) -> Any:
         """A client's result; None where it failed and is skipped."""
         try:
             kind, content = connection.recv()
@@ -308,21 +275,21 @@ class Pool:
             raise self._ended(connection) from None
         if connection in self._answered:  # the first answer has the time of a compiler in it
             taken = time.monotonic() - self._watches[connection].since
-            self._slowest = max(self._slowest, taken / max(assignment.works.lengths[position], 1))
+            self._slowest = max(self._slowest, taken / max(rounds.lengths[position], 1))
         self._answered.add(connection)
         if kind == "mistaken":
             raise UserError(content)
         if kind == "refused":
             raise CannotExecute(content)
         if kind in ("failed", "exhausted"):
-            assignment.failed(position, ClientError(content) if kind == "failed" else OutOfMemory(content))
+            rounds.failed(position, ClientError(content) if kind == "failed" else OutOfMemory(content))
             return None
-        return self._board(connection).read(content, copied=True)
+        return self._memory(connection).read(content, copied=True)
 
     def _ended(self, connection: Any) -> MachineError:
         """Of a worker that is gone."""
         process = self._process(connection)
-        process.join(_PATIENCE)
+        process.join(SHUTDOWN_SECONDS)
         code = process.exitcode
         how = f"ended with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
         memory = ", as the system does where memory runs out" if code == -signal.SIGKILL else ""
@@ -332,8 +299,11 @@ class Pool:
     def _process(self, connection: Any) -> BaseProcess:
         return self.processes[self.connections.index(connection)]
 
-    def _board(self, connection: Connection) -> _Board:
-        return self._boards[self.connections.index(connection)]
+    def _memory(self, connection: Connection) -> SharedMemory:
+        return self._memories[self.connections.index(connection)]
+
+    def prefetch(self, round: int) -> None:
+        """Nothing: the processes are as busy as the host."""
 
     def close(self) -> None:
         self._end()

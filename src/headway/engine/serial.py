@@ -2,121 +2,146 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from headway import random
-from headway.engine import local
-from headway.engine.executor import Assignment, CannotExecute, Trained, Work
-from headway.engine.local import Rules, Task
-from headway.engine.shapes import padded
-from headway.engine.traced import compiled
+from headway.engine.aggregate import Group, TrainedClients
+from headway.engine.client_arrays import DeviceArrays, placed
+from headway.engine.client_rounds import ClientRound, CohortRounds
+from headway.engine.compile import compiled
+from headway.engine.executor import CannotExecute, RoundInput
+from headway.engine.experiment import Experiment
+from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.padding import padded
+from headway.engine.simulated import finish
 from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
 from headway.trees import leaves_of, tree_map
 
 
-class Stepping:
-    """`local.advance` on a client's own batches; or with `compiled` as one program for the largest shapes of the run.
+class Step(Protocol):
+    """A local step of one client on a batch of `width` rows."""
 
-    Where rows that fill a batch would change the others, the program has the batches of its own size only, and all
+    def __call__(
+        self, carry: Carry, message: Message, arrays: DeviceArrays, index: Tensor, round: Tensor, width: int
+    ) -> Carry: ...
+
+
+class ClientTrainer:
+    """Trains one client on its own batches; or with `compiled` by one program for the largest shapes of the run.
+
+    Where rows that fill a batch would change the others, the program takes the batches of its own size only, and all
     others are stepped without it.
     """
 
-    def __init__(self, rules: Rules, *, compiled: bool) -> None:
-        self.rules, self.compiled = rules, compiled
-        self._program: Any = None
+    def __init__(self, experiment: Experiment, *, compiled: bool, coupled: bool = False) -> None:
+        self.training = LocalTraining(experiment, coupled=coupled)
+        self.compiled = compiled
+        self._program: Step | None = None
 
-    def tasks(self, assignment: Assignment, work: Work) -> tuple[Task, Task]:
-        """The client's task as it is, and as a step takes it."""
-        device = self.rules.pool.y.device
-        own = local.placed(work.task, device)
-        return own, local.placed(padded([work.task], assignment.shapes)[0], device) if self.compiled else own
+    @property
+    def experiment(self) -> Experiment:
+        return self.training.experiment
 
-    def __call__(
-        self, carry: local.Carry, received: Message, task: Task, index: Tensor, round: Tensor, width: int
-    ) -> Any:
-        """One step on a batch of `width` samples."""
-        if not self.compiled:
-            return local.advance(self.rules, carry, received, task, index, round, width)
-        arguments = (carry, received, task, index, round)
+    def train(self, given: RoundInput, client: ClientRound) -> TrainedClients:
+        """One client's round; a failure carries client, round and step. Leaves have no client axis."""
+        training, device = self.training, self.training.device
+        index: int | None = None
+        try:
+            with random.isolated(client.words, device):
+                buffers, before = client.state.get("buffers", given.buffers), _writes(given.message)
+                own, filled = self._arrays(client)
+                carry = training.begin(given.message, buffers, client.state["slots"], own)
+                round = torch.tensor(given.round, device=device)
+                step = self._step(carry, given.message, filled, round) if self.compiled else training.step
+                for index, width in enumerate(client.arrays.counts.tolist()):
+                    carry = step(carry, given.message, filled, torch.tensor(index, device=device), round, width)
+                index = None
+                result = finish(training, carry, given.message, client.state["slots"], own)
+                _check_unwritten(given.message, before)
+                return result
+        except CannotExecute:
+            raise
+        except UserError as mistake:
+            raise mistake.at(place_of(given.round, [client.client], index)) from mistake
+        except Exception as fault:
+            raise ClientError.of(fault, round=given.round, clients=[client.client], step=index) from fault
+
+    def _arrays(self, client: ClientRound) -> tuple[DeviceArrays, DeviceArrays]:
+        """The client's arrays as they are, and as a step takes them."""
+        device = self.training.device
+        own = placed(client.arrays, device)
+        return own, placed(padded([client.arrays], self.experiment.shapes)[0], device) if self.compiled else own
+
+    def _step(self, carry: Carry, message: Message, arrays: DeviceArrays, round: Tensor) -> Step:
+        """The compiled step, for batches of its own size; it is compiled once, at the first client."""
+        most = int(arrays.rows.shape[1])
         if self._program is None:
-            rules = dataclasses.replace(self.rules, functional=True)
-            self._program = compiled(lambda *given: local.advance(rules, *given), arguments)
-        if self.rules.coupled and width < task.rows.shape[1]:
-            return local.advance(self.rules, *arguments, width)
-        return self._program(*arguments)
+            training = replace(self.training, functional=True)
+            given = (carry, message, arrays, torch.tensor(0, device=round.device), round)
+            self._program = compiled(lambda *place: training.step(*place), given)
+        program = self._program
 
-    def computed(self, assignment: Assignment, work: Work) -> int:
+        def step(
+            carry: Carry, message: Message, arrays: DeviceArrays, index: Tensor, round: Tensor, width: int
+        ) -> Carry:
+            if self.training.coupled and width < most:
+                return self.training.step(carry, message, arrays, index, round, width)
+            return program(carry, message, arrays, index, round)  # type: ignore[call-arg]
+
+        return step
+
+    def computed(self, client: ClientRound) -> int:
         """How many samples went through the network, those included that filled a shape."""
-        if self.compiled and not self.rules.coupled:
-            return work.steps * assignment.shapes["rows"][1]
-        return int(work.task.counts.sum())
+        if self.compiled and not self.training.coupled:
+            return client.steps * self.experiment.shapes["rows"][1]
+        return int(client.arrays.counts.sum())
 
 
-def train(stepping: Stepping, assignment: Assignment, work: Work) -> dict[str, Any]:
-    """One client's round; a failure carries client, round and step."""
-    step: int | None = None
-    rules = stepping.rules
-    device = rules.pool.y.device
-    try:
-        with random.isolated(work.words, device):
-            buffers, before = work.kept.get("buffers", assignment.buffers), _writes(assignment)
-            received = assignment.received
-            own, task = stepping.tasks(assignment, work)
-            carry = local.begin(rules, received, buffers, work.kept["slots"], own)
-            round = torch.tensor(assignment.round, device=device)
-            for step, width in enumerate(work.task.counts.tolist()):
-                carry = stepping(carry, received, task, torch.tensor(step, device=device), round, width)
-            step = None
-            result = local.finish(rules, carry, received, work.kept["slots"], own)
-            _check_unwritten(assignment, before)
-            return result
-    except CannotExecute:
-        raise
-    except UserError as mistake:
-        raise mistake.at(place_of(assignment.round, [work.client], step)) from mistake
-    except Exception as fault:
-        raise ClientError.of(fault, round=assignment.round, clients=[work.client], step=step) from fault
-
-
-def _writes(assignment: Assignment) -> list[int]:
+def _writes(message: Message) -> list[int]:
     """How often each tensor of the message was written into, as torch counts it."""
-    return [leaf._version for leaf in leaves_of(dict(assignment.received))]
+    return [leaf._version for leaf in leaves_of(dict(message))]
 
 
-def _check_unwritten(assignment: Assignment, before: list[int]) -> None:
+def _check_unwritten(message: Message, before: list[int]) -> None:
     """Refuse hooks that wrote into the message, which is the same for all clients of the round."""
-    if _writes(assignment) != before:
+    if _writes(message) != before:
         raise UserError(
             "a hook changed the message that the client received (or w, which begins as its model) in place; return a "
             "new Vector, and write into copies only (w.copy())"
         )
 
 
-def alone(result: dict[str, Any], computed: int) -> dict[str, Any]:
+def group_of_one(position: int, result: TrainedClients, computed: int) -> Group:
     """One client's result as that of a group, after `computed` samples."""
-    return {**tree_map(lambda leaf: leaf.unsqueeze(0), result), "computed": computed}
+    return Group((position,), tree_map(lambda leaf: leaf.unsqueeze(0), result), computed)
 
 
 class Serial:
-    def __init__(self, rules: Rules, *, compiled: bool = False) -> None:
-        self.name = "serial:compiled" if compiled else "serial"
-        self.stepping = Stepping(rules, compiled=compiled)
+    """One client after another."""
 
-    def run(self, assignment: Assignment) -> Iterator[Trained]:
-        for position in range(len(assignment.works)):
-            work = assignment.works[position]
+    def __init__(self, experiment: Experiment, *, compiled: bool = False, coupled: bool = False) -> None:
+        self.name = "serial:compiled" if compiled else "serial"
+        self._trainer = ClientTrainer(experiment, compiled=compiled, coupled=coupled)
+
+    def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
+        for position in range(len(rounds)):
+            client = rounds[position]
             try:
-                result = train(self.stepping, assignment, work)
+                result = self._trainer.train(given, client)
             except ClientError as fault:
-                assignment.failed(position, fault)
+                rounds.failed(position, fault)
                 continue
-            yield (position,), alone(result, self.stepping.computed(assignment, work))
+            yield group_of_one(position, result, self._trainer.computed(client))
+
+    def prefetch(self, round: int) -> None:
+        if self._trainer.training.device.type != "cpu":
+            self._trainer.experiment.client_rounds.prepare(round)
 
     def close(self) -> None:
         pass

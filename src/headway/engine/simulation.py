@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from headway.engine import round as rounds
+from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Executor
-from headway.engine.round import ClientStore, Model
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
+from headway.engine.round import ClientStore, RoundOutcome, run_round
+from headway.engine.server import GlobalState
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.trees import copied
@@ -23,18 +24,18 @@ class Progress:
     """Where a simulation stands after `round` rounds: with the client store, all that a resume needs."""
 
     round: int
-    model: Model
+    model: GlobalState
     bytes_down: int = 0
     bytes_up: int = 0
     steps: int = 0
     smoothed: Smoothed = field(default_factory=Smoothed)
     """Of the accuracy."""
-    best: Model | None = None
+    best: GlobalState | None = None
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
 
     @property
-    def output(self) -> Model:
+    def output(self) -> GlobalState:
         """What the run hands over: the last model, or the best of those whose loss is known."""
         return self.model if self.best is None or self.best_loss is None else self.best
 
@@ -44,23 +45,23 @@ Record = dict[str, Any]
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "accuracy_smoothed", "seconds_training", "seconds_evaluation"),
     *("measured_on", "chain"),
-    *(part.name for kind in (rounds.Outcome, Scores) for part in fields(kind)),
+    *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
 }
 """Names in a record that are Headway's own."""
 
 
-def begin(world: World) -> Progress:
-    model = rounds.start(world)
-    return Progress(0, model, best=_own(model) if world.method.keeps_best else None)
+def begin(experiment: Experiment) -> Progress:
+    model = server.initial_state(experiment)
+    return Progress(0, model, best=_own(model) if experiment.method.keeps_best else None)
 
 
-def _own(model: Model) -> Model:
+def _own(model: GlobalState) -> GlobalState:
     """A model's numbers as a copy, without the server's state."""
-    return Model(copied(model.theta), copied(model.buffers), {})
+    return GlobalState(copied(model.theta), copied(model.buffers), {})
 
 
-def finished(world: World, progress: Progress) -> bool:
-    scenario = world.scenario
+def finished(experiment: Experiment, progress: Progress) -> bool:
+    scenario = experiment.scenario
     if scenario.stop_at_target and scenario.target is not None and progress.smoothed.weight:
         return progress.round >= scenario.rounds or progress.smoothed.level >= scenario.target
     return progress.round >= scenario.rounds
@@ -81,19 +82,20 @@ def _finite(measures: dict[str, float]) -> dict[str, float]:
 
 
 def simulate(
-    world: World, executor: Executor, store: ClientStore, progress: Progress
+    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
 ) -> Iterator[tuple[Record, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands."""
-    scenario = world.scenario
-    while not finished(world, progress):
+    scenario = experiment.scenario
+    while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
-        with world.arithmetic():
-            model, outcome = rounds.play(world, progress.model, store, executor, world.turnout(number), number)
+        with experiment.arithmetic():
+            cohort = experiment.client_rounds.cohort(number)
+            state, outcome = run_round(experiment, progress.model, store, executor, cohort, number)
             progress = replace(
                 progress,
                 round=number,
-                model=model,
+                model=state,
                 bytes_down=progress.bytes_down + outcome.bytes_down,
                 bytes_up=progress.bytes_up + outcome.bytes_up,
                 steps=progress.steps + outcome.steps,
@@ -103,7 +105,7 @@ def simulate(
             record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
             trained = time.perf_counter()
             if number % scenario.eval_every == 0 or number == scenario.rounds:
-                scores = evaluate(world, model, executor, number)
+                scores = evaluate(experiment, state, executor, number)
                 progress = _with_best(progress, scores.global_loss)
                 record |= {name: value for name, value in asdict(scores).items() if value is not None}
                 if scores.accuracy is not None:

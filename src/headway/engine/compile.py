@@ -18,8 +18,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
-from headway.engine.executor import CannotExecute, first_words
-from headway.errors import UserError
+from headway.engine.executor import CannotExecute
+from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
@@ -41,7 +41,7 @@ def traced(
     It may write into its arguments: tracing works on copies. `options` are the compiler's.
     """
     flat, structure = pytree.tree_flatten(arguments)
-    order = tree_map(lambda leaf: None, arguments)
+    order = tree_map(lambda leaf: 0, arguments)
     form: list[Any] = []
 
     def plain(*leaves: Any) -> list[Any]:

@@ -1,0 +1,209 @@
+"""Uploads added up: the weighted sums of a group of clients, and of a whole round as its groups arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from headway.engine.client_rounds import ClientRound, ClientState, CohortRounds
+from headway.engine.experiment import Experiment
+from headway.engine.failures import Failures, diverged
+from headway.engine.network import Buffers
+from headway.errors import ClientError, Diverged
+from headway.methods.slots import Message, State, Uploads
+from headway.trees import conformed, copied, laid_out, leaves_of, refill, row, tree_map
+from headway.vectors import Vector, known
+
+
+class Averaged(TypedDict):
+    """What is averaged over clients."""
+
+    fields: dict[str, Vector]
+    buffers: Buffers
+    measures: dict[str, Tensor]
+
+
+class TrainedClients(Averaged):
+    """What clients sent, as the server decoded it, and what they keep. Leaves have a leading axis of clients."""
+
+    state: State
+    """Of their slots."""
+    loss: Tensor
+    steps: Tensor
+    bytes: Tensor
+
+
+class PartialAggregate(TypedDict):
+    """The weighted sum of a group of clients, and a row of numbers from each. Both stay on the device."""
+
+    sum: Averaged
+    """Σ_i ω_i of everything that is averaged."""
+    reports: Tensor
+    """Shape (clients, 4): loss, largest number of the upload, steps, bytes. What is not finite shows in the first two."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients that an executor trained together."""
+
+    positions: tuple[int, ...]
+    """Their places among the clients that the executor was given."""
+    trained: TrainedClients
+    computed: int
+    """Samples that went through the network, those included that only filled a shape."""
+    partial: PartialAggregate | None = None
+    """Where the executor has added them up itself."""
+
+
+def partial_aggregate(trained: TrainedClients, weights: Tensor) -> PartialAggregate:
+    """The sum over a group's clients, with these weights ω_i, shape (clients,)."""
+    averaged: Averaged = {
+        "fields": trained["fields"],
+        "buffers": trained["buffers"],
+        "measures": trained["measures"],
+    }
+    sizes = [
+        leaf.reshape(len(leaf), -1).abs().amax(1).double() for leaf in leaves_of(trained["fields"]) if leaf.numel()
+    ]
+    largest = torch.stack(sizes).amax(0)
+    reports = [trained["loss"].double(), largest, trained["steps"].double(), trained["bytes"].double()]
+    return {"sum": _weighted_sum(weights, averaged), "reports": torch.stack(reports, dim=1)}
+
+
+def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
+    """Σ_i ω_i · leaf[i] of each leaf; counters are averaged as float64."""
+    leaves = [leaf if leaf.is_floating_point() else leaf.double() for leaf in leaves_of(averaged)]
+    alone = known(weights[0]) if len(weights) == 1 else None
+    if alone is not None and leaves:
+        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))  # type: ignore[no-any-return]
+    sums = [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves]
+    return refill(averaged, sums)  # type: ignore[no-any-return]
+
+
+class Aggregator:
+    """Takes in the uploads of a round: one running weighted sum, and every upload only where the server needs each.
+
+    Numbers stay on the device until `read`. What clients keep is handed out when the round is over, so that a round that
+    fails leaves every client as it was.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        clients: Sequence[int],
+        round: int,
+        stored: Callable[[int], ClientState | None],
+    ) -> None:
+        self.experiment, self.clients, self.round = experiment, clients, round
+        self.weights, self.share = experiment.weights(clients)
+        """ω_i of those that count, and the share of all clients' weight that they have together."""
+        self.failures = Failures(clients, round)
+        self.states: dict[int, ClientState] = {}
+        """What clients keep after this round."""
+        self._stored = stored
+        self._skips = experiment.scenario.on_failure == "skip"
+        self._sum: Averaged | None = None
+        self._each: dict[int, dict[str, Vector]] = {}
+        self._reports: list[tuple[tuple[int, ...], Tensor]] = []
+        self.places: Sequence[int] = range(len(clients))
+        """The places in the cohort of those that count."""
+        self.loss = 0.0
+        self.steps = self.bytes_up = self.samples = self.computed = 0
+
+    def state_of(self, client: int) -> ClientState | None:
+        """What a client holds now: from its turn before in this round, else from before the round."""
+        return self.states[client] if client in self.states else self._stored(client)
+
+    def add(self, places: Sequence[int], group: Group, rounds: CohortRounds) -> None:
+        """A group's results; `places` are those of its clients in the cohort, `rounds` what they were given to do."""
+        trained, positions = group.trained, group.positions
+        self.computed += group.computed
+        partial = group.partial or self._summed(trained, rounds, positions)
+        if self._skips and (faults := self._diverged(places, partial["reports"])):
+            self.failures.faults |= {places[at]: fault for at, fault in faults.items()}
+            self.computed -= rounds.samples([positions[at] for at in faults])
+            finite = [at for at in range(len(places)) if at not in faults]
+            if not finite:
+                return
+            places, positions = [places[at] for at in finite], tuple(positions[at] for at in finite)
+            trained = tree_map(lambda leaf: leaf[finite], trained)
+            partial = self._summed(trained, rounds, positions)
+        if self._sum is None:
+            self._sum = copied(partial["sum"])
+        elif more := leaves_of(partial["sum"]):
+            torch._foreach_add_(leaves_of(self._sum), more)
+        alone = len(places) == len(self.clients)  # then no other group is written over these reports
+        self._reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
+        self.samples += rounds.samples(positions)
+        for at, (place, position) in enumerate(zip(places, positions, strict=True)):
+            if self.experiment.method.needs_each:
+                self._each[place] = copied(row(trained["fields"], at))
+            if self.experiment.has_client_state:
+                self._keep(rounds[position], trained, at)
+
+    def _summed(self, trained: TrainedClients, rounds: CohortRounds, positions: Sequence[int]) -> PartialAggregate:
+        weights = [float(rounds.turn.weights[position]) for position in positions]
+        return partial_aggregate(
+            trained, torch.tensor(weights, dtype=torch.float64, device=self.experiment.device)
+        )
+
+    def _keep(self, given: ClientRound, trained: TrainedClients, at: int) -> None:
+        state: ClientState = {"slots": row(trained["state"], at)}
+        if "cursor" in given.state:
+            state["cursor"] = given.state["cursor"] + trained["steps"][at]
+        if "buffers" in given.state:
+            state["buffers"] = row(trained["buffers"], at)
+        owner = f"the client state of method '{self.experiment.method.name}'"
+        self.states[given.client] = laid_out(conformed(state, given.state, owner), given.state)
+
+    def leave_out(self, faults: Mapping[int, ClientError | Diverged]) -> None:
+        """Go on without the clients that failed, by their places: the weights of all others sum to 1 again."""
+        self.failures.faults |= faults
+        if not len(self.failures):
+            return
+        self.places = self.failures.left()
+        factor = 1 / float(self.weights[self.places].sum())
+        self._sum = tree_map(lambda leaf: leaf * factor, self._sum)
+        self.weights = self.weights.copy()
+        self.weights[self.places], self.share = self.experiment.weights([self.clients[place] for place in self.places])
+
+    @property
+    def mean(self) -> Averaged:
+        """Σ ω_i of everything that is averaged, over the clients that count."""
+        assert self._sum is not None, "nothing arrived"
+        return self._sum
+
+    def uploads(self, message: Message) -> Uploads:
+        """What the method's server is given; `message` is what the clients received."""
+        return Uploads(
+            mean=self.mean["fields"],
+            sent=message,
+            rate=self.experiment.rate(self.round),
+            share=self.share,
+            clients=tuple(self.clients[place] for place in self.places),
+            weights=tuple(self.weights[self.places]),
+            population=self.experiment.population,
+            each=tuple(fields for _, fields in sorted(self._each.items())) if self.experiment.method.needs_each else None,
+        )
+
+    def read(self) -> None:
+        """Read the clients' reports. A device that is still at work is waited for here; what diverged is an error."""
+        for places, rows in self._reports:
+            arrived = rows.cpu()
+            for fault in self._diverged(places, arrived).values():
+                raise fault
+            reports = arrived.numpy()
+            self.loss += float(self.weights[list(places)] @ reports[:, 0])
+            self.steps += int(reports[:, 2].sum())
+            self.bytes_up += int(reports[:, 3].sum())
+        self._reports.clear()
+
+    def _diverged(self, places: Sequence[int], reports: Tensor) -> dict[int, Diverged]:
+        clients = [self.clients[place] for place in places]
+        advice = self.experiment.advice
+        advice += "" if self._skips else "; --on-failure skip goes on without such clients"
+        return diverged(reports.cpu().numpy(), clients, self.round, advice)

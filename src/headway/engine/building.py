@@ -1,0 +1,221 @@
+"""Builds an experiment: from names alone, or with the user's own model, data and federation. All is checked here."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headway import random
+from headway.data import augmentation, partition, sources
+from headway.data.batches import planned_steps
+from headway.data.federation import Federation, federate
+from headway.data.finite import check_finite
+from headway.data.validation import held_out
+from headway.engine.experiment import Experiment, sampling_of
+from headway.engine.network import Network
+from headway.errors import UserError, in_words
+from headway.methods.method import Method
+from headway.models.networks import network as build_network
+from headway.scenario import DEFAULT_PARTICIPATION, Scenario
+
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
+MOST_SAMPLES = 100_000_000
+"""Samples that a client may read in one round: their order is held in memory, eight bytes each."""
+
+
+def device_of(name: str) -> torch.device:
+    if name != "cpu":
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side; read when CUDA starts
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device is '{name}', but this machine has no CUDA device that torch can use; use --device cpu")
+    if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
+        raise UserError(f"device is '{name}', but there are {torch.cuda.device_count()} CUDA devices")
+    return torch.device(name)
+
+
+def _scenario_federation(scenario: Scenario) -> Federation:
+    source = sources.load(scenario.data, scenario.data_dir)
+    clients = partition.split(
+        scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed, source.users
+    )
+    constants = source.normalisation(scenario.profile)
+    return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
+
+
+def _check_steps(scenario: Scenario, federation: Federation) -> None:
+    """Refuse a round that no memory holds."""
+    largest = int(federation.sizes.max())
+    steps = planned_steps(scenario, largest)
+    if steps * min(scenario.batch_size, largest) > MOST_SAMPLES:
+        name = "epochs" if scenario.steps is None else "steps"
+        raise UserError(
+            f"{name} is {getattr(scenario, name)}: a client of {largest} samples would take {steps} steps a round and "
+            f"read more than {MOST_SAMPLES} samples; use fewer {name}"
+        )
+
+
+def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
+    """The scenario with the number of clients there are, and with the share of them that takes part."""
+    size, share = scenario.cohort_size, scenario.participation
+    if size is not None and size > population:
+        raise UserError(f"cohort_size is {size}, but there are {population} clients; use at most {population}")
+    if size is not None:
+        share = size / population
+    elif share is None:
+        share = method.suggests.get("participation", DEFAULT_PARTICIPATION)
+    return dataclasses.replace(scenario, clients=population, participation=share, cohort_size=None)
+
+
+def _inputs(module: nn.Module) -> list[str]:
+    """The names of what a module cannot be called without."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+
+
+def _checked_model(model: nn.Module) -> nn.Module:
+    """A user's own network, if its parameters hold numbers; what is no network is refused where it is copied."""
+    tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
+    for name, tensor in tensors:
+        if nn.parameter.is_lazy(tensor):
+            raise UserError(f"the model's '{name}' has no shape yet; give it one batch before: model(x)")
+        if tensor.is_meta:
+            raise UserError(f"the model's '{name}' holds no numbers (its device is 'meta'); build it on the CPU")
+    return model
+
+
+def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
+    """The model takes a sample and answers with one number for each class; else say so before anything runs."""
+    sample = federation.inputs(federation.test.x[:2], dtype)
+    try:
+        with torch.no_grad():
+            logits = network.evaluate(network.parameters, network.buffers, sample)
+    except Exception as fault:
+        if len(several := _inputs(network.original)) > 1:
+            raise UserError(
+                f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
+                "and let the model take it apart"
+            ) from fault
+        own = not isinstance(fault, RuntimeError | ValueError | TypeError | IndexError)
+        cause = in_words(fault) if own else (str(fault).splitlines() or [type(fault).__name__])[0]
+        advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
+        raise UserError(
+            f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}"
+        ) from fault
+    if not isinstance(logits, Tensor):
+        raise UserError(f"the model answers with a {type(logits).__name__}; it must return one tensor")
+    if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
+        raise UserError(
+            f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"
+        )
+    if not federation.classes and logits.numel() != len(sample) * federation.outputs:
+        raise UserError(
+            f"the model answers {len(sample)} samples with shape {tuple(logits.shape)}, but a target is "
+            f"{federation.outputs} number{'s' if federation.outputs > 1 else ''}"
+        )
+
+
+def build(
+    scenario: Scenario,
+    method: Method,
+    *,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+    federation: Federation | None = None,
+) -> Experiment:
+    """An experiment from names alone, or with the user's own model, and own client datasets and test set or federation.
+
+    Everything is checked here, so that a run does not fail over something that was known before its first round.
+    """
+    if (clients is None) != (test is None):
+        raise UserError("own data needs both clients (one dataset each) and a test set")
+    if clients is not None:
+        federation = federate(clients, test)
+    if federation is not None:
+        scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
+    else:
+        federation = _scenario_federation(scenario)
+    whole = federation
+    if scenario.validation is not None:
+        federation = held_out(federation, scenario.validation, scenario.split_seed)
+    federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
+    augmentation.check(scenario.augmentation, federation.train.x)
+    _check_targets(scenario, method, federation)
+    scenario = _settled(scenario, method, len(federation.clients))
+    split = federation
+    if method.pooled:
+        federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
+    _check_cohort(scenario, method, federation)
+    _check_steps(scenario, federation)
+    device = device_of(scenario.device)
+    if scenario.precision == "auto":
+        scenario = dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
+    if scenario.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    dtype = _DTYPES[scenario.precision]
+    check_finite(whole, dtype)
+    if model is not None:
+        scenario = dataclasses.replace(scenario, model="own")
+    return Experiment(
+        scenario=scenario,
+        method=method,
+        federation=federation,
+        split=split,
+        network=_network(scenario, method, federation, model, device, dtype),
+        samples=federation.train.to(device),
+        device=device,
+        dtype=dtype,
+        autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
+    )
+
+
+def _network(
+    scenario: Scenario,
+    method: Method,
+    federation: Federation,
+    model: nn.Module | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Network:
+    """The user's network or the scenario's, with its first numbers on the device."""
+    if model is not None:
+        module = _checked_model(model)
+    else:
+        module = random.built(
+            lambda: build_network(scenario.model, federation.sample_shape, federation.outputs), scenario.seed, "model"
+        )
+    network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
+    _check_output(network, federation, dtype)
+    return network.to(device, dtype)
+
+
+def _check_targets(scenario: Scenario, method: Method, federation: Federation) -> None:
+    """Refuse a target accuracy, or a method that compares classes, where targets are numbers."""
+    if federation.classes:
+        return
+    if scenario.target is not None:
+        raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")
+    if "classes" in method.needs("model"):
+        raise UserError(
+            f"{method.name} compares the probabilities of classes, but the targets of this data are numbers; use a "
+            "method that does not, such as fedavg, or whole numbers as labels"
+        )
+
+
+def _check_cohort(scenario: Scenario, method: Method, federation: Federation) -> None:
+    """Refuse a population or a cohort that some slot of the method cannot work with."""
+    invited = sampling_of(scenario, method).most(scenario.rounds)
+    method.fits(len(federation.clients), min(scenario.cohort, invited) if scenario.over_selection else invited)

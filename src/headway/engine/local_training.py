@@ -1,0 +1,297 @@
+"""A client's half of a round, as pure functions: what it receives, its local steps, what it uploads.
+
+    message, client state ─begin→ carry ─step→ carry ─…→ carry ─upload→ upload, client state
+
+Inside a step the order is fixed: gradient of the whole objective → clip → local rule → weight decay → step.
+Nothing here knows of other clients, executors or files. `serial` and `pool` call these functions for one client,
+`batched` under `torch.func.vmap`, `graphed` in captured programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway import random
+from headway.data.augmentation import augmented
+from headway.engine.client_arrays import DeviceArrays
+from headway.engine.network import Buffers
+from headway.errors import UserError
+from headway.methods.slots import Batch, Client, End, Facts, Message, Output, State, Step
+from headway.trees import register_record, tree_map
+from headway.vectors import Vector, known
+
+if TYPE_CHECKING:
+    from headway.engine.experiment import Experiment
+
+FULL_GRADIENT_CHUNK = 256
+"""Samples in one pass of a gradient over a client's whole data."""
+
+
+class Carry(TypedDict):
+    """What changes from step to step."""
+
+    w: Vector
+    buffers: Buffers
+    memory: State
+    """What slots remember within the round."""
+    loss_sum: Tensor
+    rate_sum: Tensor
+    steps: Tensor
+
+
+@register_record
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends back: named arrays and a few numbers, which could travel over a network."""
+
+    payloads: dict[str, Any]
+    """Δ_i = θ_i − φ and what slots add, each as the wire's code wrote it."""
+    buffers: Buffers
+    facts: Facts
+    loss: Tensor
+    """The mean of the objective over the steps."""
+    measures: dict[str, Tensor]
+    """What slots measured."""
+
+
+Gradient = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
+"""The gradient of the whole objective at a point, its value, and the buffers after the pass."""
+
+
+def task_losses(logits: Tensor, y: Tensor, squared: bool = False) -> Tensor:
+    """Task losses of shape (batch,): cross-entropy for classes, squared error for numbers.
+
+    `squared`: the mean over C outputs of (z − e_y)² for classes, e_y one-hot: linear regression whose largest output is
+    its answer (FedNAG's Figure 4 has its loss and its accuracy).
+    """
+    if squared and not y.is_floating_point():
+        y = (y.unsqueeze(1) == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
+    if y.is_floating_point():
+        return ((logits.reshape(len(logits), -1) - y.reshape(len(y), -1)) ** 2).mean(1)
+    return F.cross_entropy(logits, y, reduction="none")
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """One client's local training in an experiment. The three flags are its executor's and change no number."""
+
+    experiment: Experiment
+    functional: bool = False
+    """Gradients by `torch.func.grad` (under vmap) or by plain autograd (always right)."""
+    masked: bool = False
+    """Steps beyond a client's own change nothing: for clients of unequal steps in one stack."""
+    coupled: bool = False
+    """Rows that fill a batch would change its samples' numbers, so no batch is filled."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.experiment.device
+
+    def begin(self, message: Message, buffers: Buffers, state: State, arrays: DeviceArrays) -> Carry:
+        """Where a client begins: at the received model, with the memory that its slots begin with."""
+        zero = torch.zeros((), dtype=self.experiment.dtype, device=self.device)
+        return {
+            "w": message["model"],
+            "buffers": buffers,
+            "memory": self.experiment.method.begin(message, state, self._client(arrays)),
+            "loss_sum": zero,
+            "rate_sum": zero,
+            "steps": torch.zeros((), dtype=torch.int64, device=self.device),
+        }
+
+    def step(
+        self,
+        carry: Carry,
+        message: Message,
+        arrays: DeviceArrays,
+        index: Tensor,
+        round: Tensor,
+        width: int | None = None,
+    ) -> Carry:
+        """Local step `index` of one client. A client whose K_i steps are over stays as it is.
+
+        `width` is how many rows the batch has; without it all, those included that only fill a shape.
+        """
+        step, gradient_at = self.placed_step(carry, message, arrays, index, round, width)
+        w = carry["w"]
+        gradient, value, buffers = gradient_at(w)
+        clipped = _clipped(gradient, self.experiment.scenario.clip)
+        direction, memory = self.experiment.method.direction(w, clipped, carry["memory"], step)
+        if decay := self.experiment.scenario.weight_decay:
+            direction = direction.plus(decay, w)
+        after: Carry = {
+            "w": w.plus(-step.rate, direction),
+            "buffers": buffers,
+            "memory": memory,
+            "loss_sum": carry["loss_sum"] + value,
+            "rate_sum": carry["rate_sum"] + step.rate,
+            "steps": carry["steps"] + 1,
+        }
+        if not self.masked:
+            return after
+        working = index < arrays.steps
+        return tree_map(  # type: ignore[no-any-return]
+            lambda new, old: old if new is old else torch.where(working, new, old), after, carry
+        )
+
+    def placed_step(
+        self,
+        carry: Carry,
+        message: Message,
+        arrays: DeviceArrays,
+        index: Tensor,
+        round: Tensor,
+        width: int | None = None,
+    ) -> tuple[Step, Gradient]:
+        """A local step as rules and objectives see it, and the gradient that it takes."""
+        experiment, method = self.experiment, self.experiment.method
+        drawn = experiment.scenario.augmentation != "none" or experiment.network.draws
+        key = random.fold(arrays.key, index) if drawn else arrays.key
+        batch = self._batch(_at(arrays.rows, index), _at(arrays.counts, index), key, width)
+        buffers, memory = carry["buffers"], carry["memory"]
+
+        def objective(at: Vector) -> tuple[Tensor, Buffers]:
+            output, after = self._forward(at, buffers, batch, key)
+            return method.value(at, output, memory, step), after
+
+        def gradient_at(at: Vector) -> tuple[Vector, Tensor, Buffers]:
+            gradient, value, after = self._value_and_grad(objective, at)
+            for term, slope in method.sloped(at, memory, step):
+                gradient, value = gradient + slope, value + term
+            return gradient, value, after
+
+        step = Step(
+            batch=batch,
+            client=self._client(arrays),
+            received=message,
+            rate=_at(arrays.rates, index),
+            index=index,
+            round=round,
+            draw_key=lambda: random.fold(arrays.key, index),
+            losses=lambda logits: task_losses(logits, batch.y, experiment.squared),
+            forward=lambda at: self._forward(at, buffers, batch, key)[0],
+            resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
+            grad_at=lambda at: gradient_at(at)[0],
+        )
+        return step, gradient_at
+
+    def upload(
+        self, carry: Carry, message: Message, state: State, arrays: DeviceArrays
+    ) -> tuple[Upload, State]:
+        """What the client sends back, and the state of slots that it keeps."""
+        method = self.experiment.method
+        end = End(
+            received=message,
+            model=carry["w"],
+            delta=carry["w"] - message["model"],
+            steps=carry["steps"],
+            rate=arrays.rates[0],
+            rate_sum=carry["rate_sum"],
+            client=self._client(arrays),
+            full_grad_at=lambda at: self._full_gradient(carry["buffers"], arrays, at),
+        )
+        fields, kept = method.finish(end, carry["memory"], state)
+        code = method.wire.up
+        upload = Upload(
+            payloads={
+                name: code.encode(field, random.fold(arrays.key, -1 - number))
+                for number, (name, field) in enumerate(fields.items())
+            },
+            buffers=carry["buffers"],
+            facts=Facts(steps=carry["steps"], rate_sum=carry["rate_sum"], size=arrays.size),
+            loss=carry["loss_sum"] / carry["steps"].clamp(min=1),
+            measures=method.client_measures(carry["memory"], end),
+        )
+        return upload, kept
+
+    def _client(self, arrays: DeviceArrays) -> Client:
+        everybody = self.experiment.federation
+        return Client(
+            arrays.size, arrays.share, arrays.seen, arrays.class_counts, len(everybody.clients), everybody.mean_size
+        )
+
+    def _value_and_grad(
+        self, function: Callable[[Vector], tuple[Tensor, Buffers]], w: Vector
+    ) -> tuple[Vector, Tensor, Buffers]:
+        """(∇, value, what else the function returned) at w."""
+        if self.functional:
+            gradient, (value, extra) = torch.func.grad(lambda at: _twice(function(at)), has_aux=True)(w)
+            return gradient, value, extra
+        with torch.enable_grad():
+            at = w.map(lambda leaf: leaf.detach().requires_grad_())
+            value, extra = function(at)
+            parts = torch.autograd.grad(value, list(at.leaves.values()), allow_unused=True, materialize_grads=True)
+        gradient = Vector(dict(zip(w.leaves, parts, strict=True)))
+        return gradient, value.detach(), tree_map(lambda leaf: leaf.detach(), extra)
+
+    def _forward(self, w: Vector, buffers: Buffers, batch: Batch, key: Tensor) -> tuple[Output, Buffers]:
+        with self.experiment.forward_precision():
+            output, after = self.experiment.network.train(w, buffers, batch.x, batch.weight, key)
+        return replace(output, logits=_by_sample(output.logits, batch).to(self.experiment.dtype)), after
+
+    def _resumed(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, batch: Batch, key: Tensor) -> Tensor:
+        with self.experiment.forward_precision():
+            logits = self.experiment.network.resume(w, buffers, stage, hidden, batch.weight, key)
+        return _by_sample(logits, batch).to(self.experiment.dtype)
+
+    def _batch(self, rows: Tensor, count: Tensor, key: Tensor | None = None, width: int | None = None) -> Batch:
+        """Samples as the network takes them, augmented where the scenario says so and a key is given.
+
+        `width`: how many rows are taken; those beyond are there to fill a shape.
+        """
+        experiment = self.experiment
+        rows = rows if width is None else rows[:width]
+        weight = (torch.arange(rows.shape[0], device=rows.device) < count).to(experiment.dtype)
+        x, y = experiment.samples.x[rows], experiment.samples.y[rows]
+        if experiment.scenario.augmentation != "none" and key is not None:
+            x = augmented(x, key, experiment.scenario.augmentation)
+        targets = y.to(experiment.dtype) if y.is_floating_point() else y
+        return Batch(experiment.federation.inputs(x, experiment.dtype), targets, weight)
+
+    def _full_gradient(self, buffers: Buffers, arrays: DeviceArrays, at: Vector) -> Vector:
+        """∇f_i over the client's whole data in chunks; rows beyond n_i are padding."""
+        if not arrays.whole.shape[0]:
+            raise UserError(
+                'full_grad_at is called and not declared; add needs = ("model:full_gradient",) to the slot'
+            )
+        total = at.zeros()
+        for start in range(0, arrays.whole.shape[0], FULL_GRADIENT_CHUNK):
+            rows = arrays.whole[start : start + FULL_GRADIENT_CHUNK]
+            batch = self._batch(rows, arrays.size - start)
+
+            def summed(w: Vector, batch: Batch = batch) -> tuple[Tensor, Buffers]:
+                output, _ = self._forward(w, buffers, batch, arrays.key)
+                losses = task_losses(output.logits, batch.y, self.experiment.squared)
+                return (losses * batch.weight).sum(), {}
+
+            total = total + self._value_and_grad(summed, at)[0]
+        return total / arrays.size
+
+
+def _twice(result: tuple[Tensor, Buffers]) -> tuple[Tensor, tuple[Tensor, Buffers]]:
+    value, extra = result
+    return value, (value, extra)
+
+
+def _by_sample(logits: Tensor, batch: Batch) -> Tensor:
+    """Logits with one row a sample, also where a model's `squeeze` took the axis of a single one away."""
+    return logits.unsqueeze(0) if len(batch.weight) == 1 and logits.shape[:1] != (1,) else logits
+
+
+def _at(table: Tensor, index: Tensor) -> Tensor:
+    """Row `index` of a table, without reading the index from the device."""
+    return table.index_select(0, index.reshape(1)).squeeze(0)
+
+
+def _clipped(gradient: Vector, limit: float) -> Vector:
+    """g · min(1, c/(‖g‖ + 1e-6)): the global-norm clipping of PyTorch."""
+    if limit == 0:
+        return gradient
+    factor = (limit / (gradient.norm() + 1e-6)).clamp(max=1.0)
+    return gradient if known(factor) == 1.0 else gradient * factor

@@ -1,0 +1,227 @@
+"""Which executor: the one asked for, or the fastest in a short measured trial. Reasons are said once.
+
+Compiling takes up to a minute, so it is tried where the run would take two. In deterministic mode no stopwatch decides:
+it is the first that can take the model and the method, uncompiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch.nn.modules.conv import _ConvNd as _Conv
+
+from headway.engine import server
+from headway.engine.batched import STACKED_AT_MOST, Batched
+from headway.engine.captured import AT_ONCE
+from headway.engine.client_rounds import CohortRounds, Turn
+from headway.engine.executor import CannotExecute, Executor, RoundInput
+from headway.engine.experiment import Experiment
+from headway.engine.graphed import Graphed
+from headway.engine.pool import WorkerPool, cores
+from headway.engine.serial import Serial
+from headway.errors import ClientError, UserError, first_words
+
+TRIAL_STEPS = 3
+TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
+TRIALS = 3
+PAYS = 120.0
+"""Seconds that the run would take uncompiled, from which on compiling is tried."""
+ALONE = ("serial", "pool")
+"""Executors in which no client shares a tensor with another."""
+_ONLY_ON = {"graphed": "cuda", "pool": "cpu"}
+"""Executors of one kind of device."""
+Tell = Callable[[str], None]
+
+
+def runs_on(name: str, device: torch.device) -> bool:
+    """Whether an executor is one for this device."""
+    return _ONLY_ON.get(name.split(":")[0], device.type) == device.type
+
+
+def inherited_executor(asked: str, before: str, device: torch.device) -> str:
+    """What to ask for after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
+
+    One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
+    """
+    chosen = asked == "auto" or before.startswith(asked)
+    return before if chosen and runs_on(before, device) else asked
+
+
+Maker = Callable[[Experiment, bool, bool, str], Executor]
+"""(experiment, compiled, coupled, layout) → executor; `coupled` where rows that fill a batch would change the others."""
+MAKERS: dict[str, Maker] = {
+    "serial": lambda experiment, compiled, coupled, _: Serial(experiment, compiled=compiled, coupled=coupled),
+    "batched": lambda experiment, compiled, coupled, _: Batched(experiment, compiled=compiled, coupled=coupled),
+    "pool": lambda experiment, compiled, coupled, _: WorkerPool(experiment, compiled=compiled, coupled=coupled),
+    "graphed": lambda experiment, compiled, coupled, layout: Graphed(
+        experiment, layout=layout, compiled=compiled, coupled=coupled
+    ),
+}
+"""How each kind of executor is made: the first word of its name."""
+
+
+def make_executor(name: str, experiment: Experiment) -> Executor:
+    """An executor by its full name, such as `batched` or `graphed:streams:compiled`."""
+    kind, *how = name.split(":")
+    coupled = fills(name) and bool(experiment.coupling)
+    return MAKERS[kind](experiment, "compiled" in how, coupled, "stacked" if "stacked" in how else "streams")
+
+
+def fills(name: str) -> bool:
+    """Whether an executor fills short batches up to a shape; eager ones of a client alone take them as they are."""
+    return name not in ALONE
+
+
+def round_input(experiment: Experiment, round: int = 1) -> RoundInput:
+    """What clients of a round would receive if it began with the initial model."""
+    state = server.initial_state(experiment)
+    sent = server.broadcast(experiment, state, round)
+    message = server.received(experiment.method, sent, experiment.network.parameters)
+    return RoundInput(round, message, state.buffers)
+
+
+def newcomers(
+    experiment: Experiment, clients: Sequence[int], steps_at_most: int | None = None, round: int = 1
+) -> CohortRounds:
+    """The rounds of clients that never took part and weigh the same, perhaps of fewer steps than the scenario's."""
+    count = len(clients)
+    truncated = {} if steps_at_most is None else dict.fromkeys(range(count), steps_at_most)
+    turn = Turn(round, tuple(clients), np.full(count, 1 / max(count, 1)), truncated)
+    return experiment.client_rounds.of(turn, lambda client: None)
+
+
+def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> float:
+    """The fastest of several trials: the first pays for warming up. Training is pure, so nothing of it stays."""
+    taken = []
+    if rounds.failures is not None:
+        rounds.failures.clear()  # of the executor before
+    for _ in range(TRIALS):
+        start = time.perf_counter()
+        for group in executor.run(given, rounds):
+            float(group.trained["loss"].sum())
+        taken.append(time.perf_counter() - start)
+        if rounds.failures and len(rounds.failures) == len(rounds) and not executor.name.startswith(ALONE):
+            raise next(iter(rounds.failures.values()))  # it may be the stack that fails, not its clients
+    return min(taken)
+
+
+def _candidates(experiment: Experiment, asked: str) -> list[str]:
+    """Names to try uncompiled, the most promising first."""
+    if asked == "auto" and experiment.device.type == "cuda" and experiment.coupling:
+        return ["batched", "serial"]
+    if asked == "graphed" or (asked == "auto" and experiment.device.type == "cuda"):
+        small = len(experiment.network.parameters) < 1_000_000
+        layouts = ["graphed:stacked", "graphed:streams"]
+        return layouts if small else layouts[::-1]
+    return ["batched", "pool", "serial"] if asked == "auto" else [asked]
+
+
+def _compiled(experiment: Experiment, name: str) -> str:
+    """What is tried after an executor has won uncompiled.
+
+    On a CPU a stack of linear layers gains most. Convolutions of a stack stay slow; there each process gets a compiled
+    step, which gains little from a second thread.
+    """
+    if name.startswith("graphed"):
+        return f"{name}:compiled"
+    convolves = any(isinstance(layer, _Conv) for layer in experiment.network.original.modules())
+    if name == "batched" or not convolves:
+        return "batched:compiled"
+    return "pool:compiled" if cores() > 1 else "serial:compiled"
+
+
+class _Contest:
+    """The fastest executor so far; all others are closed."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.refusals: list[str] = []
+        invited = experiment.sampling.draw(1)
+        self.cohort = min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
+        self.given = round_input(experiment)
+        self.rounds = newcomers(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS)
+        self.best: Executor | None = None
+        self.name, self.seconds = "", float("inf")
+
+    def enter(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                executor, seconds = self._timed(name)
+            except (CannotExecute, ClientError) as reason:
+                if isinstance(reason, ClientError) and name.startswith(ALONE):
+                    self._close()
+                    raise  # no matter of how clients are put together
+                cause = reason.__cause__ if isinstance(reason, ClientError) and reason.__cause__ else reason
+                self.refusals.append(f"the {name} executor cannot take this model or method ({first_words(cause)})")
+                continue
+            except BaseException:
+                self._close()
+                raise
+            if seconds >= self.seconds:
+                executor.close()
+                continue
+            self._close()
+            self.best, self.name, self.seconds = executor, name, seconds
+            if self.experiment.scenario.deterministic:  # a stopwatch must not decide which bits come out
+                return
+
+    def _close(self) -> None:
+        if self.best is not None:
+            self.best.close()
+
+    def _timed(self, name: str) -> tuple[Executor, float]:
+        """An executor and its seconds; one that fails is closed."""
+        executor = make_executor(name, self.experiment)
+        try:
+            return executor, _seconds(executor, self.given, self.rounds)
+        except BaseException:
+            executor.close()
+            raise
+
+    @property
+    def projected(self) -> float:
+        """Seconds that all rounds would take."""
+        steps, clients = max(self.rounds.lengths, default=1), max(len(self.rounds), 1)
+        longest: int = self.experiment.shapes["rows"][0]
+        larger = max(self.cohort / clients, 1)
+        return self.experiment.scenario.rounds * self.seconds * longest / steps * larger
+
+
+def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
+    """An executor that takes this model and method; `tell` hears why another could not."""
+    if asked == "serial":
+        return Serial(experiment)
+    wanted = experiment.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
+    if wanted and asked.startswith("graphed") and runs_on(asked, experiment.device) and experiment.coupling:
+        raise UserError(
+            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or auto, or "
+            "a batch_size that divides the number of samples of every client"
+        )
+    with experiment.arithmetic():
+        contest = _Contest(experiment)
+        contest.enter(_candidates(experiment, asked))
+        free = asked in ("auto", "graphed") and not experiment.scenario.deterministic
+        if free and contest.best is not None and contest.projected > PAYS:
+            contest.enter([_compiled(experiment, contest.name)])
+        if contest.best is None and asked != "auto":
+            contest.refusals[-1] += "; clients are trained one by one instead"
+        chosen = contest.best or Serial(experiment)
+        for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
+            tell(line)
+        return chosen
+
+
+def _coupled(experiment: Experiment) -> str:
+    return f"the rows of a batch change each other in this model or method ({experiment.coupling})"
+
+
+def _unfilled(experiment: Experiment, name: str) -> list[str]:
+    """What is done otherwise because batches cannot be filled; nothing where they can, or need not be."""
+    how = []
+    if fills(name) and experiment.coupling:
+        how += ["only clients whose batches are equally large are stacked"] if name.startswith("batched") else []
+        how += ["smaller batches are stepped uncompiled"] if name.endswith("compiled") else []
+    return [f"{_coupled(experiment)}, so no batch is filled: {' and '.join(how)}"] if how else []
