@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.engine import local
 from headway.engine.executor import Executor
 from headway.engine.round import Model, advice
@@ -41,7 +41,7 @@ class Scores:
     """On all clients' data, where it is asked for."""
 
 
-def _scored(world: World, model: Model, pool: Pool, executor: Executor | None) -> tuple[Tensor, Tensor]:
+def _scored(world: World, model: Model, pool: Samples, executor: Executor | None) -> tuple[Tensor, Tensor]:
     """(losses, whether the largest logit is right) of each sample of a pool on the device, in order, on the host."""
     joint = world.network.joint
     size = _even(len(pool), CHUNK["cpu" if joint else world.device.type])
@@ -74,7 +74,7 @@ def _global_loss(world: World, model: Model, executor: Executor | None, round: i
     return loss
 
 
-def _not_finite(world: World, model: Model, losses: Tensor, pool: Pool, where: str, round: int) -> UserError:
+def _not_finite(world: World, model: Model, losses: Tensor, pool: Samples, where: str, round: int) -> UserError:
     """Why losses are not finite numbers: the samples, their targets, or the model. Only then is anything looked at.
 
     A finite loss says enough: it is not one where a logit is NaN or +∞, or where that of the true class is −∞.

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from headway import random
 from headway.data.augmentation import augmented
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.network import Buffers, Network
 from headway.errors import UserError
 from headway.methods.method import Method
@@ -37,7 +37,7 @@ class Rules:
     method: Method
     network: Network
     federation: Federation
-    pool: Pool
+    pool: Samples
     """The training samples on the run's device."""
     dtype: torch.dtype
     autocast: torch.dtype | None

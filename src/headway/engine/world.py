@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headway import random
 from headway.data import augmentation, partition, sources
 from headway.data.batches import Planner, planned, uneven
-from headway.data.federation import Federation, Pool, federate
+from headway.data.federation import Federation, Samples, federate
 from headway.data.finite import check_finite
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.task import doubt, task_in_words
@@ -140,7 +140,7 @@ class World:
         return turnout(self.scenario, asked, places, steps, round)
 
     @cached_property
-    def test(self) -> Pool:
+    def test(self) -> Samples:
         """The test samples on the run's device."""
         return self.federation.test.to(self.device)
 
