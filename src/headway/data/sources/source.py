@@ -12,7 +12,7 @@ import torch
 from headway.data.federation import Samples, Windows
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
-from headway.naming import PROFILES
+from headway.scenario_names import PROFILES
 
 Channels = tuple[float, ...]
 
