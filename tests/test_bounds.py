@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.data import partition
+from headway.data import own_split, partition
 from headway.data.partition import split
 from headway.data.sources import files, load
 from headway.data.sources.arrays import NEEDED
@@ -42,24 +42,24 @@ class TestPipes:
     def test_of_rows(self, tmp_path: Path) -> None:
         with (
             pipe(tmp_path / "rows.json", "[[0]]"),
-            pytest.raises(UserError, match=r"^the partition file '.*rows\.json' is no plain file$"),
+            pytest.raises(UserError, match=r"^the partition file '.*rows\.json' is not a plain file$"),
         ):
             split(f"file:{tmp_path}/rows.json", LABELS, 0, 0)
 
     def test_of_a_device(self) -> None:
-        with pytest.raises(UserError, match=r"'/dev/null' is no plain file$"):
+        with pytest.raises(UserError, match=r"'/dev/null' is not a plain file$"):
             split("file:/dev/null", LABELS, 0, 0)
 
     def test_of_a_data_set(self, tmp_path: Path) -> None:
         (tmp_path / "femnist/train").mkdir(parents=True)
         with pipe(tmp_path / "femnist/train/all.json", "{}"):
-            refused("femnist", tmp_path, "all.json is no plain file")
+            refused("femnist", tmp_path, "all.json is not a plain file")
 
     def test_among_images(self, tmp_path: Path) -> None:
         for name in ("train/a", "train/b", "test/a", "test/b"):
             picture(tmp_path / name / "0.png")
         with pipe(tmp_path / "train/b/1.png", "no image"):
-            refused(f"folder:{tmp_path}", None, "1.png is no plain file")
+            refused(f"folder:{tmp_path}", None, "1.png is not a plain file")
 
 
 def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
@@ -147,7 +147,7 @@ class TestText:
     def test_files_that_are_too_long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """With lower limits, so that a fault of this test fills no memory."""
         (tmp_path / "shakespeare").mkdir()
-        for module, path in ((files, tmp_path / "shakespeare/users.json"), (partition, tmp_path / "rows.json")):
+        for module, path in ((files, tmp_path / "shakespeare/users.json"), (own_split, tmp_path / "rows.json")):
             path.write_text("[[0, 1]]")
             monkeypatch.setattr(module, "MOST_JSON", 7)
         refused("shakespeare", tmp_path, "users.json is refused: it has 8 bytes; a JSON file has at most 7")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from headway.data.batches import Plan, plan
-from headway.data.federation import Federation, Pool, federate
+from headway.data.federation import Federation, Samples, federate
 from headway.data.participation import cohort
 from headway.data.sources import data_folder, load
 from headway.data.sources.mnist import read_idx
@@ -273,10 +273,10 @@ class TestFederate:
 
     def test_a_federation_without_clients_is_none(self) -> None:
         with pytest.raises(UserError, match="there are no clients"):
-            Federation(Pool(*TEST), Pool(*TEST), [], 3)
+            Federation(Samples(*TEST), Samples(*TEST), [], 3)
 
     def test_bytes_are_normalised_for_each_channel_and_other_types_are_not(self) -> None:
-        pool = Pool(torch.zeros(1, 2, 2, 2, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64))
+        pool = Samples(torch.zeros(1, 2, 2, 2, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64))
         found = Federation(pool, pool, [np.arange(1)], 1, mean=(0.0, 0.5), std=(1.0, 0.25))
         x = torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 1, 1, 2).expand(3, 2, 2, 2)
         y = found.inputs(x, torch.float64)

@@ -136,7 +136,7 @@ class TestDescribe:
         ("arguments", "words"),
         [
             ("fashon", ("no data set 'fashon'", "'fashion'")),
-            ("fashion --partition natural", ("no users of its own",)),
+            ("fashion --partition natural", ("do not belong to users",)),
             ("fashion --clients -1", ("clients is -1", "at least 0")),
             ("fashion --split-seed -1", ("split_seed is -1", "at least 0")),
             ("fashion --picture split.gif", ("'split.gif'", ".png, .svg or .pdf")),

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import headway as hw
 from conftest import SMALL, norm_free, unequal_clients
 from headway.cli.main import app
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.errors import UserError
 from headway.methods.slots import Step
 from headway.runs import fingerprints, run
@@ -168,9 +168,9 @@ def test_ten_thousand_samples_are_read_evenly(monkeypatch: pytest.MonkeyPatch) -
 
     def noticed(row: int) -> bool:
         x = torch.zeros(30_001, 1)
-        before = fingerprints._sampled(Pool(x, x[:, 0]))
+        before = fingerprints._sampled(Samples(x, x[:, 0]))
         x[row] = 1.0
-        return fingerprints._sampled(Pool(x, x[:, 0])) != before
+        return fingerprints._sampled(Samples(x, x[:, 0])) != before
 
     assert [noticed(row) for row in (0, 1, 3, 30_000)] == [True, False, True, True]
     monkeypatch.setattr(fingerprints, "BYTES", 400)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from headway.data.partition import Rows, split
+from headway.data import partition
+from headway.data.own_split import Rows
+from headway.data.partition import PARTITIONS, Number, Partition, spelled, split
 from headway.errors import UserError
+from headway.scenario import scenario
 
 quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -156,7 +161,8 @@ class TestNumbersAsTargets:
     @pytest.mark.parametrize("shape", [(30,), (30, 2)])
     @pytest.mark.parametrize("spelled", ["dirichlet:0.3", "gradma:0.1", "shards:2"])
     def test_splits_by_class_are_refused(self, spelled: str, shape: tuple[int, ...]) -> None:
-        with pytest.raises(UserError, match=rf"'{spelled}', but the targets of this data set are no classes; use iid"):
+        words = "use iid, quantity:ALPHA, natural or file:PATH"
+        with pytest.raises(UserError, match=f"'{spelled}', but the targets of this data set are not classes; {words}"):
             split(spelled, np.zeros(shape), 4, 0)
 
 
@@ -276,7 +282,7 @@ class TestNatural:
 
     @pytest.mark.parametrize(
         ("users", "words"),
-        [(None, "no users of its own"), (np.array([4, 4, 2]), "the data has 2 users; use --clients 2 or fewer")],
+        [(None, "do not belong to users"), (np.array([4, 4, 2]), "the data has 2 users; use --clients 2 or fewer")],
     )
     def test_too_few_users_are_refused(self, users: np.ndarray | None, words: str) -> None:
         with pytest.raises(UserError, match=words):
@@ -332,3 +338,123 @@ class TestFile:
     def test_a_file_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"rows\.json' cannot be read"):
             split(f"file:{tmp_path / 'rows.json'}", np.zeros(5, int), 2, 0)
+
+
+def dealt(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarray]:
+    """Samples in order of label, dealt like cards from the place `seed` on."""
+    order = np.roll(np.argsort(labels, kind="stable"), seed)
+    return [order[client::clients] for client in range(clients)]
+
+
+LABELS = np.array([2, 0, 1, 1, 0, 2, 2, 0])
+
+
+class TestAFunction:
+    def test_its_rows_are_taken_as_they_are(self) -> None:
+        shares = split(dealt, LABELS, 3, 1)
+        assert same(shares, dealt(LABELS, 3, 1))
+        assert all(share.dtype == np.int64 for share in shares)
+        assert (spelled(dealt), spelled("iid")) == ("own", "iid")
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            [[0, 1], [5]],
+            ([0, 1], (5,)),
+            [np.array([0, 1], np.uint8), torch.tensor([5])],
+            [range(2), [np.int32(5)]],
+            np.array([[0, 1], [5, 2]]),
+        ],
+        ids=["lists", "tuples", "small types and tensors", "ranges", "one array"],
+    )
+    def test_rows_may_be_left_out_and_come_in_any_sequence(self, found: Any) -> None:
+        shares = split(lambda *_: found, LABELS, 2, 0)
+        assert [share.tolist() for share in shares] == [list(map(int, own)) for own in found]
+
+    def test_nothing_of_it_is_shared_with_the_caller(self) -> None:
+        mine = [np.array([0, 1]), np.array([2])]
+        shares = split(lambda *_: mine, LABELS, 2, 0)
+        mine[0][:] = 7
+        assert shares[0].tolist() == [0, 1]
+        before = LABELS.copy()
+        with pytest.raises(UserError, match=r"the partition function raised ValueError: .*read-only"):
+            split(lambda labels, *_: labels.sort(), LABELS, 2, 0)
+        assert np.array_equal(LABELS, before)
+        assert LABELS.flags.writeable
+
+    def test_it_may_choose_the_number_of_clients_where_none_is_given(self) -> None:
+        assert sizes(split(lambda labels, clients, seed: [[row] for row in range(5)], LABELS, 0, 0)) == [1] * 5
+
+    @pytest.mark.parametrize(
+        ("found", "words"),
+        [
+            (None, "returned None; it must return an array of rows for each client"),
+            ("0, 1", "returned '0, 1'; it must return an array of rows for each client"),
+            ({0: [1], 1: [2]}, "it must return an array of rows for each client"),
+            (np.array(3), "it must return an array of rows for each client"),
+            ([[0], [1], [2]], "returned rows of 3 clients, but clients is 2"),
+            ([], "returned rows of 0 clients, but clients is 2"),
+            ([[0], []], "client 1 has no samples"),
+            ([[0], [8]], "client 1 has row 8; rows go from 0 to 7"),
+            ([[-1], [0]], "client 0 has row -1; rows go from 0 to 7"),
+            ([[0], [1.0]], r"client 1 has an array of type float64 and shape \(1,\); rows are whole numbers"),
+            ([[0], LABELS == 0], r"client 1 has an array of type bool and shape \(8,\); rows are whole numbers"),
+            ([[0], [[1]]], r"client 1 has an array of type int64 and shape \(1, 1\)"),
+            ([[0], 1], r"client 1 has an array of type int64 and shape \(\)"),
+            ([[0], [[1], [1, 2]]], r"client 1 has \[\[1\], \[1, 2\]\] in place of an array of rows"),
+            ([[0, 3], [4, 3]], "gave row 3 to client 0 and to client 1; a row has one owner"),
+            ([[0], [4, 3, 4]], "gave row 4 to client 1 twice; a row has one owner"),
+        ],
+    )
+    def test_what_is_not_a_split_is_refused_in_one_line(self, found: Any, words: str) -> None:
+        with pytest.raises(UserError, match=words) as caught:
+            split(lambda *_: found, LABELS, 2, 0)
+        assert "\n" not in str(caught.value)
+        assert "partition function" in str(caught.value)
+
+    def test_nobody_at_all_is_refused(self) -> None:
+        with pytest.raises(UserError, match="returned rows of 0 clients, but there must be at least one"):
+            split(lambda *_: [], LABELS, 0, 0)
+
+    def test_its_own_refusal_is_passed_on(self) -> None:
+        def refusing(labels: np.ndarray, clients: int, seed: int) -> Rows:
+            raise UserError("clients must be even")
+
+        with pytest.raises(UserError, match=r"^clients must be even$"):
+            split(refusing, LABELS, 3, 0)
+
+    @pytest.mark.parametrize("given", [7, None, [[0], [1]]])
+    def test_what_is_neither_name_nor_function_is_refused(self, given: Any) -> None:
+        with pytest.raises(UserError, match=r"give a name such as 'dirichlet:0.3' or a function"):
+            split(given, LABELS, 2, 0)
+
+    def test_its_place_holder_is_not_a_name(self) -> None:
+        with pytest.raises(UserError, match="partition is 'own', a function or data that was passed as an object"):
+            split("own", LABELS, 2, 0)
+
+
+class TestTheTable:
+    def test_a_new_line_is_found_by_its_name_and_by_the_errors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def every(labels: np.ndarray, clients: int, seed: int, step: float) -> Rows:
+            return [np.arange(client, len(labels), int(step)) for client in range(clients)]
+
+        line = Partition(every, "every STEP-th sample", Number("STEP", "3", whole=True))
+        monkeypatch.setattr(partition, "PARTITIONS", {**PARTITIONS, "every": line})
+        assert [share.tolist() for share in split("every:4", LABELS, 2, 0)] == [[0, 4], [1, 5]]
+        with pytest.raises(UserError, match="write every:STEP with STEP above 0, such as every:3"):
+            split("every:0.5", LABELS, 2, 0)
+        with pytest.raises(UserError, match=r"no partition 'evry'; did you mean 'every'\? \(iid, .*, every:STEP\)"):
+            split("evry", LABELS, 2, 0)
+        with pytest.raises(UserError, match=r"are not classes; use .* file:PATH or every:STEP"):
+            split("shards:2", np.zeros(8), 2, 0)
+
+    @pytest.mark.parametrize("name", PARTITIONS)
+    def test_every_line_says_what_it_does(self, name: str) -> None:
+        assert PARTITIONS[name].help
+        assert len(PARTITIONS[name].help) < 110
+        assert PARTITIONS[name].spelled(name).startswith(name)
+
+    def test_those_that_count_their_clients_are_those_a_scenario_knows(self) -> None:
+        """`Scenario` takes all clients of these where no number is given."""
+        counting = {name for name, line in PARTITIONS.items() if line.counts_clients}
+        assert counting == {name for name in PARTITIONS if scenario(partition=name).clients == 0}

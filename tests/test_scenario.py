@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import UserError
-from headway.scenario import Scenario, field_type, from_name, from_toml, scenario
+from headway.scenario import ROLES, Scenario, field_type, from_name, from_toml, scenario, settings_of
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -312,6 +312,26 @@ class TestNames:
         assert scenario() == Scenario()
         assert scenario(rounds=3) == Scenario(rounds=3)
         assert scenario(Scenario(rounds=4), seed=2) == Scenario(rounds=4, seed=2)
+
+
+class TestRoles:
+    def test_every_setting_has_one_role(self) -> None:
+        sets = [settings_of(role) for role in ROLES]
+        assert sum(map(len, sets)) == len(FIELDS)
+        assert frozenset().union(*sets) == FIELDS.keys() == settings_of(*ROLES)
+        assert all(sets)
+        assert settings_of() == frozenset()
+
+    def test_who_a_run_is_and_where_it_is_executed(self) -> None:
+        assert settings_of("identity") == {"method", "seed", "seeds"}
+        places = {"device", "executor", "data_dir"}
+        assert settings_of("execution") == places | {"deterministic", "client_state_mb", "checkpoint_every"}
+        assert {"precision", "augmentation", "rounds", "rate"} <= settings_of("training")
+        assert {"data", "partition", "participation", "sampling", "dropout", "loss"} <= settings_of("problem")
+
+    def test_another_role_is_refused(self) -> None:
+        with pytest.raises(AssertionError, match="unknown roles"):
+            settings_of("free")
 
 
 class TestCohort:

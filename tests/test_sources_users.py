@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conftest import SMALL, held, played
-from headway.data.federation import Federation, Pool, Windows
+from headway.data.federation import Federation, Samples, Windows
 from headway.data.sources import Source, load
 from headway.data.sources.files import Damaged
 from headway.data.sources.source import statistics
@@ -310,11 +310,11 @@ class TestWindows:
         rows = torch.tensor([[0, 1], [3, 2]])
         found = torch.func.vmap(lambda rows: self.WINDOWS[rows])(rows)
         assert torch.equal(found, self.WINDOWS[rows])
-        moved = Pool(self.WINDOWS, torch.zeros(4)).to(torch.device("meta"))
+        moved = Samples(self.WINDOWS, torch.zeros(4)).to(torch.device("meta"))
         assert moved.x[rows.to("meta")].device.type == "meta"
 
     def test_tokens_are_not_normalised(self) -> None:
-        pool = Pool(self.WINDOWS, torch.zeros(4, dtype=torch.int64))
+        pool = Samples(self.WINDOWS, torch.zeros(4, dtype=torch.int64))
         federation = Federation(pool, pool, [np.arange(4)], 1, mean=(0.5,), std=(0.5,))
         assert federation.sample_shape == (5,)
         assert torch.equal(federation.inputs(self.WINDOWS[:], torch.float64), self.WINDOWS[:])

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import headway as hw
 from conftest import SMALL, norm_free, unequal_clients, world
 from headway.cli.main import app
-from headway.data.federation import Federation, Pool, Windows
+from headway.data.federation import Federation, Samples, Windows
 from headway.data.validation import held_out
 from headway.engine.world import build
 from headway.errors import UserError
@@ -49,8 +49,8 @@ def federation(sizes: list[int]) -> Federation:
     """Samples whose value is their row; the test set is -1 everywhere."""
     total = sum(sizes)
     rows = np.random.default_rng(0).permutation(total)
-    pool = Pool(torch.arange(total).reshape(-1, 1).double(), torch.arange(total) % 3)
-    test = Pool(-torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.int64))
+    pool = Samples(torch.arange(total).reshape(-1, 1).double(), torch.arange(total) % 3)
+    test = Samples(-torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.int64))
     return Federation(pool, test, np.split(rows, np.cumsum(sizes)[:-1]), 3)
 
 
@@ -79,7 +79,7 @@ def test_the_same_seed_holds_out_the_same_rows() -> None:
 
 def test_windows_of_text_can_be_held_out() -> None:
     tokens = torch.arange(50, dtype=torch.uint8)
-    pool = Pool(Windows(tokens, torch.arange(40), 4), torch.arange(40))
+    pool = Samples(Windows(tokens, torch.arange(40), 4), torch.arange(40))
     parted = held_out(Federation(pool, pool, [np.arange(40)], 50), 0.1, 0)
     assert parted.test.x.shape == (4, 4)
     assert torch.equal(parted.test.x[:][:, 0], parted.test.y)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import played
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.engine.world import World, build
 from headway.methods.spelling import method
 from headway.models.leaf import _Last
@@ -58,7 +58,7 @@ class Case:
         test = made.federation.test
         rows = torch.from_numpy(np.unique(np.linspace(0, len(test) - 1, TESTED).astype(int)))
         return dataclasses.replace(
-            made, federation=dataclasses.replace(made.federation, test=Pool(test.x[rows], test.y[rows]))
+            made, federation=dataclasses.replace(made.federation, test=Samples(test.x[rows], test.y[rows]))
         )
 
 

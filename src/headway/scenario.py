@@ -21,13 +21,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway import elsewhere, naming
+from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
-from headway.naming import PROFILES
+from headway.scenario_names import PROFILES
+
+ROLES = ("problem", "training", "watching", "execution", "identity")
+"""What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
+and how it is executed (up to rounding, no number depends on that), and which of several runs a run is."""
+
+_ROLE_OF_GROUP = {
+    "run": "identity",
+    "data": "problem",
+    "stragglers": "problem",
+    "model": "problem",
+    "training": "training",
+    "watching": "watching",
+    "execution": "execution",
+}
 
 
-def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"group": group, "help": help, **limits})
+def _setting(group: str, default: Any, help: str, role: str | None = None, **limits: Any) -> Any:
+    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits."""
+    return field(
+        default=default, metadata={"group": group, "role": role or _ROLE_OF_GROUP[group], "help": help, **limits}
+    )
 
 
 DEFAULT_PARTICIPATION = 0.1
@@ -50,7 +67,7 @@ class Scenario:
 
     data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
     data_dir: str | None = _setting(
-        "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", free=True
+        "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", role="execution"
     )
     partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
@@ -58,7 +75,7 @@ class Scenario:
         "data", 60, "number of clients N; 0, or none given for natural and file:PATH: all that the split has", least=0
     )
     participation: float | None = _setting(
-        "data", None, "share of the clients in each round; 0.1, or what the method asks for", above=0.0, most=1.0
+        "data", None, "share of the clients in each round; 0.1, or what the method suggests", above=0.0, most=1.0
     )
     cohort_size: int | None = _setting(
         "data", None, "number of clients in each round, in place of participation", least=1
@@ -71,7 +88,7 @@ class Scenario:
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
     augmentation: str = _setting(
-        "data", "none", "random views of training images", among=("none", "papers", "crop-flip")
+        "data", "none", "random views of training images", role="training", among=("none", "papers", "crop-flip")
     )
 
     dropout: float = _setting(
@@ -79,7 +96,11 @@ class Scenario:
     )
     stragglers: str = _setting("stragglers", "lost", "work of one that drops out", among=("lost", "partial"))
     over_selection: float = _setting(
-        "stragglers", 0.0, "share of clients asked beyond the cohort; the first to finish count", least=0.0, most=100.0
+        "stragglers",
+        0.0,
+        "share of clients invited beyond the cohort; the first to finish count",
+        least=0.0,
+        most=100.0,
     )
 
     on_failure: str = _setting(
@@ -90,7 +111,9 @@ class Scenario:
     )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
-    buffers: str = _setting("model", "average", "BatchNorm statistics", among=("average", "keep-local", "refuse"))
+    buffers: str = _setting(
+        "model", "average", "BatchNorm statistics", role="training", among=("average", "keep-local", "refuse")
+    )
 
     rounds: int = _setting("training", 80, "communication rounds T", least=1, most=10**9)
     epochs: int = _setting("training", 2, "passes over a client's data in a round", least=1, most=10**9)
@@ -106,6 +129,7 @@ class Scenario:
         "training",
         "auto",
         "cross-entropy for classes and squared error for numbers, or squared error to one-hot classes",
+        role="problem",
         among=("auto", "squared"),
     )
     rate: float = _setting("training", 0.05, "local learning rate η", above=0.0, most=1e30)
@@ -128,29 +152,28 @@ class Scenario:
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
 
-    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto", free=True)
-    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS, free=True)
+    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
+    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
     precision: str = _setting(
         "execution",
         "auto",
         "arithmetic of local training; auto is tf32 on a GPU and fp32 on a CPU",
+        role="training",
         among=("auto", "fp32", "fp64", "tf32", "bf16"),
     )
-    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume", free=True)
+    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
     client_state_mb: float | None = _setting(
         "execution",
         None,
         "megabytes of client state in memory before the rest goes to a file",
         above=0.0,
         most=1e9,
-        free=True,
     )
     checkpoint_every: int | None = _setting(
         "execution",
         None,
         "rounds between checkpoints; else as few as a twentieth of the time allows, 10 if deterministic",
         least=1,
-        free=True,
     )
 
     def __post_init__(self) -> None:
@@ -205,11 +228,14 @@ class Scenario:
         return "\n".join(lines) + "\n"
 
 
-FREE = frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata.get("free"))
-"""Settings that say where and how a run is executed: up to rounding its numbers do not depend on them.
+def settings_of(*roles: str) -> frozenset[str]:
+    """The names of the settings that have one of these roles."""
+    assert set(roles) <= set(ROLES), f"unknown roles among {roles}"
+    return frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata["role"] in roles)
 
-Whoever lets more or fewer settings differ between two runs says so beside, and why.
-"""
+
+FREE = settings_of("execution")
+"""Settings that say where and how a run is executed: up to rounding, its numbers do not depend on them."""
 
 
 def explained(setting: dataclasses.Field[Any]) -> str:
@@ -321,8 +347,8 @@ def from_name(name: str, /, profile: str = "paper", **settings: Any) -> Scenario
 
     `settings` change these, and what the profile ties to them.
     """
-    named = Scenario().changed(**naming.settings(name, profile))
-    return named.changed(**naming.followed(profile, settings))
+    named = Scenario().changed(**scenario_names.settings(name, profile))
+    return named.changed(**scenario_names.followed(profile, settings))
 
 
 def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:

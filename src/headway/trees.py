@@ -52,8 +52,8 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if isinstance(tree, Tensor):
         return function(tree, *others)
     if isinstance(tree, Vector):
-        parts = ((leaf, *(other.leaves[name] for other in others)) for name, leaf in tree.leaves.items())
-        return tree.with_leaves(function(*part) for part in parts)
+        further = ([other.leaves[name] for name in tree.leaves] for other in others)
+        return tree.with_leaves(map(function, tree.leaves.values(), *further))
     if type(tree) is dict:
         assert all(other.keys() == tree.keys() for other in others), "trees of different names"
         return {name: tree_map(function, child, *(other[name] for other in others)) for name, child in tree.items()}

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway import random
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.world import World, build
 from headway.errors import UserError, nearest
 from headway.methods.spelling import method
@@ -78,7 +78,7 @@ class Workload:
         x = torch.from_numpy(draw.integers(0, 256, (rows, *self.shape), dtype=np.uint8))
         y = torch.from_numpy(draw.integers(0, CLASSES, rows))
         clients = np.split(np.arange(rows), self.clients)
-        return Federation(Pool(x, y), Pool(x[:CLASSES], y[:CLASSES]), clients, CLASSES, MEAN, STD)
+        return Federation(Samples(x, y), Samples(x[:CLASSES], y[:CLASSES]), clients, CLASSES, MEAN, STD)
 
     def scenario(self, device: str, precision: str) -> Scenario:
         """FedAvg with clipping and weight decay, at a constant rate."""

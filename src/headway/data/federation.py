@@ -51,7 +51,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Samples:
     """Samples x and targets y, row by row. Images stay uint8 in memory."""
 
     x: Tensor | Windows
@@ -60,29 +60,29 @@ class Pool:
     def __len__(self) -> int:
         return len(self.y)
 
-    def to(self, device: torch.device) -> Pool:
-        return Pool(self.x.to(device), self.y.to(device))
+    def to(self, device: torch.device) -> Samples:
+        return Samples(self.x.to(device), self.y.to(device))
 
-    def spread(self, count: int | None) -> Pool:
+    def spread(self, count: int | None) -> Samples:
         """`count` samples, evenly spread over the pool; all of them where there are no more."""
         if count is None or count >= len(self):
             return self
         return self.rows(torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long())
 
-    def rows(self, rows: Tensor | np.ndarray) -> Pool:
+    def rows(self, rows: Tensor | np.ndarray) -> Samples:
         """Some of the samples, in the order they are named."""
         places = torch.as_tensor(rows)
         x = self.x
         part = Windows(x.tokens, x.starts[places], x.length) if isinstance(x, Windows) else x[places]
-        return Pool(part, self.y[places])
+        return Samples(part, self.y[places])
 
 
 @dataclass(frozen=True)
 class Federation:
     """Who holds what: `clients[i]` are the rows of `train` that client i owns."""
 
-    train: Pool
-    test: Pool
+    train: Samples
+    test: Samples
     clients: Sequence[np.ndarray]
     classes: int
     """Number of classes; 0 where targets are no classes."""
@@ -323,8 +323,8 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
     y, y_test = torch.cat([_targets(y) for _, y in pairs]), _targets(y_test)
     classes = 0 if y.is_floating_point() else int(max(y.max(), y_test.max())) + 1
     return Federation(
-        train=Pool(torch.cat([x for x, _ in pairs]), y),
-        test=Pool(x_test, y_test),
+        train=Samples(torch.cat([x for x, _ in pairs]), y),
+        test=Samples(x_test, y_test),
         clients=[np.arange(start, stop) for start, stop in itertools.pairwise(bounds)],
         classes=classes,
     )

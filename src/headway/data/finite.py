@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.errors import UserError
 
 
@@ -33,7 +33,7 @@ def check_finite(federation: Federation, dtype: torch.dtype) -> None:
             raise UserError(_sentence(f"the test set, row {row}", name, part[row], largest, dtype))
 
 
-def _floats(pool: Pool) -> dict[str, Tensor]:
+def _floats(pool: Samples) -> dict[str, Tensor]:
     parts = {"input": pool.x, "target": pool.y}
     return {name: part for name, part in parts.items() if isinstance(part, Tensor) and part.is_floating_point()}
 

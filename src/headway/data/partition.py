@@ -1,104 +1,133 @@
-"""Which samples go to which client. Every split is disjoint and fixed by its own seed; each says if it leaves any out.
+"""Which samples go to which client: the table `PARTITIONS`, and the function behind each of its lines.
 
-iid                 equal sizes, at random
-dirichlet:ALPHA     equal sizes, class mix of each client ~ Dir(α) (FedACG)
-authors:ALPHA       as dirichlet, with the class mixes that FedACG's authors drew: one split for all seeds
-gradma:OMEGA        each class over clients ~ Dir(ω), two samples for everybody first: strongly unequal (GradMA)
-shards:C            C shards of label-sorted samples for each client (McMahan et al. 2017)
-quantity:ALPHA      at random, sizes ~ Dir(α), nobody empty
-natural             the data's own users; with fewer clients than users, the first of them
-file:PATH           a JSON list of lists of rows, or an object of such lists
+Every split is disjoint and fixed by its own seed. A new one is a function `f(labels, clients, seed[, argument])` and a
+line in the table, from which the errors and `headway data partitions` take it.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from headway.data.own_split import OWN, Rows, SplitFunction, from_file, from_function
 from headway.errors import UserError, nearest
 from headway.random import generator, legacy_mixes
 
-Rows = list[np.ndarray]
+MOST = 1e100
+"""The largest concentration; far beyond it the sums of the draws are not finite."""
+MOST_DRAWS = 5_000_000_000
+"""The most numbers that a split draws which needs one for each client and free sample: about two minutes on one core.
+The draws follow each other, so none can be left out without changing the split."""
 
 
-def split(spelled: str, labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None = None) -> Rows:
-    """Rows of each client. `users` names the natural user of each sample, where the data has users."""
-    name, _, argument = spelled.partition(":")
-    if not clients and name not in ("natural", "file"):
-        raise UserError(f"clients is 0, which means every user, but partition is '{spelled}'; give --clients N")
+@dataclass(frozen=True)
+class Number:
+    """The number after a partition's colon: above 0 and at most `MOST`."""
+
+    name: str
+    example: str
+    whole: bool = False
+
+    def read(self, spelled: str) -> float:
+        """The number in `dirichlet:0.3`, or a `UserError` that says how it is written."""
+        name, _, text = spelled.partition(":")
+        try:
+            value = int(text) if self.whole else float(text)
+        except ValueError:
+            value = 0
+        if not 0 < value <= MOST:
+            raise UserError(
+                f"partition is '{spelled}'; write {name}:{self.name} with {self.name} above 0, "
+                f"such as {name}:{self.example}"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A line of the table."""
+
+    rule: Callable[..., Rows]
+    """`rule(labels, clients, seed)` gives the rows of each client. An argument after the colon is its fourth parameter;
+    where `by_user`, `users` is the natural user of each sample."""
+    help: str
+    """What it does, in one line."""
+    argument: Number | str | None = None
+    """What stands after the colon: a number, a text of this name, or nothing."""
+    by_class: bool = False
+    """Whether it needs targets that are classes."""
+    by_user: bool = False
+    """Whether it needs data whose samples belong to users."""
+    one_by_one: bool = False
+    """Whether it draws one number for each client and free sample, so that their number is limited."""
+    counts_clients: bool = False
+    """Whether it says itself how many clients there are: `clients` may then be 0, which stands for all of them."""
+
+    def spelled(self, name: str) -> str:
+        """`dirichlet:ALPHA`."""
+        argument = self.argument.name if isinstance(self.argument, Number) else self.argument
+        return f"{name}:{argument}" if argument else name
+
+
+def split(
+    how: str | SplitFunction, labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None = None
+) -> Rows:
+    """The rows of each client, by a name of the table such as `dirichlet:0.3`, or by a function of the user's.
+
+    `labels` are the targets of all samples, and `users` the natural user of each, where the data has users.
+    """
+    if not isinstance(how, str):
+        return from_function(how, labels, clients, seed)
+    name, _, argument = how.partition(":")
+    entry = _entry(how, name, argument)
+    if not clients and not entry.counts_clients:
+        raise UserError(f"clients is 0, which means every user, but partition is '{how}'; give --clients N")
     if clients > len(labels):
         raise UserError(f"clients is {clients}, more than the {len(labels)} samples there are to share")
-    if name == "iid" and not argument:
-        return _iid(labels, clients, seed)
-    if name == "natural" and not argument:
-        return _natural(users, clients)
-    if name == "file":
-        return _file(argument, len(labels), clients)
-    if name in _BY_CLASS and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
+    if entry.by_class and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
         raise UserError(
-            f"partition is '{spelled}', but the targets of this data set are no classes; use iid, quantity:ALPHA, "
-            "natural or file:PATH"
+            f"partition is '{how}', but the targets of this data set are not classes; use {_without_classes()}"
         )
-    if name == "shards":
-        return _shards(labels, clients, seed, int(_positive(spelled, argument, whole=True)))
-    if name in _ONE_BY_ONE:
-        _check_draws(spelled, len(labels), clients)
-    if name in _BY_CONCENTRATION:
-        return _BY_CONCENTRATION[name](labels, clients, seed, _positive(spelled, argument))
-    known = ["iid", "natural", "file", "shards", *_BY_CONCENTRATION]
-    raise UserError(
-        f"there is no partition '{spelled}'{nearest(name, known)} (iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, "
-        "shards:C, quantity:ALPHA, natural, file:PATH)"
-    )
+    if entry.one_by_one:
+        _check_draws(how, len(labels), clients)
+    more: dict[str, np.ndarray | None] = {"users": users} if entry.by_user else {}
+    if entry.argument is None:
+        return entry.rule(labels, clients, seed, **more)
+    value = entry.argument.read(how) if isinstance(entry.argument, Number) else argument
+    return entry.rule(labels, clients, seed, value, **more)
 
 
-MOST = 1e100
-"""Of a concentration; far beyond it the sums of the draws are no numbers."""
+def spelled(how: str | SplitFunction) -> str:
+    """What a scenario's `partition` is for a name or a function of the user's."""
+    return how if isinstance(how, str) else OWN
 
 
-MOST_DRAWS = 5_000_000_000
-"""Of a split that draws for each client one number a free sample: about two minutes on one core. The draws follow each
-other, so that none can be left out without another split."""
-MOST_JSON = 1 << 28
-"""Bytes of a file with rows: twenty million of them, for which Python takes some gigabytes of memory."""
+def _entry(how: str, name: str, argument: str) -> Partition:
+    if how == OWN:
+        raise UserError("partition is 'own', a function or data that was passed as an object; pass it again")
+    entry = PARTITIONS.get(name)
+    if entry is None or (argument and entry.argument is None):
+        known = ", ".join(line.spelled(known) for known, line in PARTITIONS.items())
+        raise UserError(f"there is no partition '{how}'{nearest(name, PARTITIONS)} ({known})")
+    return entry
 
 
-def _check_draws(spelled: str, samples: int, clients: int) -> None:
+def _without_classes() -> str:
+    *others, last = (line.spelled(name) for name, line in PARTITIONS.items() if not line.by_class)
+    return f"{', '.join(others)} or {last}"
+
+
+def _check_draws(how: str, samples: int, clients: int) -> None:
     draws = samples * (clients + 1) // 2
     if draws > MOST_DRAWS:
         raise UserError(
-            f"partition is '{spelled}' with {clients:,} clients and {samples:,} samples: its split draws {draws:,} "
+            f"partition is '{how}' with {clients:,} clients and {samples:,} samples: its split draws {draws:,} "
             f"numbers one after another, at most {MOST_DRAWS:,}; give fewer --clients, or use iid, shards:C, "
             "gradma:OMEGA or quantity:ALPHA"
         )
-
-
-def _positive(spelled: str, argument: str, whole: bool = False) -> float:
-    try:
-        value = float(int(argument)) if whole else float(argument)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MOST:
-        name = spelled.partition(":")[0]
-        letter, example = _EXAMPLES[name]
-        raise UserError(
-            f"partition is '{spelled}'; write {name}:{letter} with {letter} above 0, such as {name}:{example}"
-        )
-    return value
-
-
-_EXAMPLES = {
-    "dirichlet": ("ALPHA", "0.3"),
-    "authors": ("ALPHA", "0.3"),
-    "gradma": ("OMEGA", "0.1"),
-    "shards": ("C", "2"),
-    "quantity": ("ALPHA", "1.0"),
-}
 
 
 def _sizes(samples: int, clients: int) -> list[int]:
@@ -107,6 +136,7 @@ def _sizes(samples: int, clients: int) -> list[int]:
 
 
 def _iid(labels: np.ndarray, clients: int, seed: int) -> Rows:
+    """A random order of all samples, cut into equal pieces."""
     order = generator(seed, "split/iid").permutation(len(labels))
     return np.split(order, np.cumsum(_sizes(len(labels), clients))[:-1])
 
@@ -193,10 +223,10 @@ def _quantity(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows
     return np.split(draw.permutation(len(labels)), (ends + np.arange(1, clients + 1))[:-1])
 
 
-def _natural(users: np.ndarray | None, clients: int) -> Rows:
+def _natural(labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None) -> Rows:
     """One client for each user, in the order of the users' numbers; samples of users beyond N are left out."""
     if users is None:
-        raise UserError("partition is 'natural', but this data set has no users of its own")
+        raise UserError("partition is 'natural', but the samples of this data set do not belong to users")
     order = np.argsort(users, kind="stable")
     _, firsts = np.unique(users[order], return_index=True)
     if clients > len(firsts):
@@ -207,46 +237,47 @@ def _natural(users: np.ndarray | None, clients: int) -> Rows:
     return np.split(order, firsts[1:])[: clients or len(firsts)]
 
 
-def _json(path: Path) -> Any:
-    """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
-    if path.exists() and not path.is_file():
-        raise UserError(f"the partition file '{path}' is no plain file")
-    if path.is_file() and (size := path.stat().st_size) > MOST_JSON:
-        raise UserError(f"the partition file '{path}' has {size:,} bytes; it may have at most {MOST_JSON:,}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as fault:
-        raise UserError(f"the partition file '{path}' cannot be read as JSON: {fault}") from None
-
-
-def _file(path: str, samples: int, clients: int) -> Rows:
-    """The user's own lists; rows in nobody's list are left out, a row in two lists is refused."""
-    content = _json(Path(path))
-    lists = list(content.values()) if isinstance(content, dict) else content
-    if not isinstance(lists, list) or not all(isinstance(own, list) for own in lists):
-        raise UserError(f"the partition file '{path}' must hold one list of rows for each client")
-    if not lists:
-        raise UserError(f"the partition file '{path}' has no clients")
-    if clients and len(lists) != clients:
-        raise UserError(f"'{path}' has {len(lists)} clients, but clients is {clients}; use --clients {len(lists)}")
-    seen: set[int] = set()
-    for client, own in enumerate(lists):
-        if not own:
-            raise UserError(f"'{path}': client {client} has no samples")
-        for row in own:
-            if type(row) is not int or not 0 <= row < samples:
-                raise UserError(f"'{path}': client {client} has row {row!r:.40}; rows go from 0 to {samples - 1}")
-            if row in seen:
-                raise UserError(f"'{path}': row {row} of client {client} was given before; a row has one owner")
-            seen.add(row)
-    return [np.array(own, dtype=np.int64) for own in lists]
-
-
-_BY_CLASS = ("dirichlet", "authors", "gradma", "shards")
-_ONE_BY_ONE = ("dirichlet", "authors")
-_BY_CONCENTRATION: dict[str, Callable[[np.ndarray, int, int, float], Rows]] = {
-    "dirichlet": _dirichlet,
-    "authors": _authors,
-    "gradma": _gradma,
-    "quantity": _quantity,
+PARTITIONS: Mapping[str, Partition] = {
+    "iid": Partition(_iid, "equal sizes, at random"),
+    "dirichlet": Partition(
+        _dirichlet,
+        "equal sizes, the class mix of each client ~ Dir(ALPHA) (FedACG)",
+        Number("ALPHA", "0.3"),
+        by_class=True,
+        one_by_one=True,
+    ),
+    "authors": Partition(
+        _authors,
+        "as dirichlet, with the class mixes that FedACG's authors drew: one split, whatever the seed",
+        Number("ALPHA", "0.3"),
+        by_class=True,
+        one_by_one=True,
+    ),
+    "gradma": Partition(
+        _gradma,
+        "each class over the clients ~ Dir(OMEGA), after two samples for everybody: unequal sizes (GradMA)",
+        Number("OMEGA", "0.1"),
+        by_class=True,
+    ),
+    "shards": Partition(
+        _shards,
+        "C shards of the samples sorted by label for each client (McMahan et al. 2017)",
+        Number("C", "2", whole=True),
+        by_class=True,
+    ),
+    "quantity": Partition(
+        _quantity, "samples at random, sizes ~ Dir(ALPHA), at least one each", Number("ALPHA", "1.0")
+    ),
+    "natural": Partition(
+        _natural,
+        "the data's own users; with fewer clients than users the first of them, the others are left out",
+        by_user=True,
+        counts_clients=True,
+    ),
+    "file": Partition(
+        from_file,
+        "a JSON list with the list of rows of each client, or an object of such lists; other rows are left out",
+        "PATH",
+        counts_clients=True,
+    ),
 }

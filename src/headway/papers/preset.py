@@ -23,10 +23,10 @@ from typing import Any
 
 from headway.errors import UserError, nearest
 from headway.methods.spelling import method as spelled_method
-from headway.naming import followed
 from headway.papers.measures import named
 from headway.papers.published import FOLDER, Place, Published, published
 from headway.scenario import Scenario, from_name
+from headway.scenario_names import followed
 
 PAPERS = ("fedacg", "fedacg-iclr", "fedagm", "fednag", "gradma")
 KINDS = ("table", "figure", "split", "not-built", "no-data")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.world import World
 from headway.errors import DamagedRun, UserError
 from headway.runs.files import read_plain, write_atomically
@@ -35,7 +35,7 @@ def _old_fingerprint(federation: Federation) -> str:
     return digest.hexdigest()
 
 
-def _sample(pool: Pool) -> np.ndarray:
+def _sample(pool: Samples) -> np.ndarray:
     places = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), SAMPLED)).astype(np.int64))
     samples: np.ndarray = pool.x[places].numpy()
     return samples

@@ -11,7 +11,7 @@ from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist
 from headway.data.sources.files import Damaged, Missing, data_folder, named_folder, readable
 from headway.data.sources.source import Normalisation, Source
 from headway.errors import UserError, nearest
-from headway.naming import PROFILES
+from headway.scenario_names import PROFILES
 
 __all__ = ["PROFILES", "SOURCES", "Entry", "Normalisation", "Source", "data_folder", "load", "named_folder", "present"]
 

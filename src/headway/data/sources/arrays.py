@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import MOST_CLASSES, Pool
+from headway.data.federation import MOST_CLASSES, Samples
 from headway.data.sources.files import Damaged, Missing, read_arrays
 from headway.data.sources.source import Normalisation, Source, check_alike, known_users, pool, statistics
 from headway.errors import UserError
@@ -15,14 +15,14 @@ from headway.errors import UserError
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
 
 
-def labelled(x: np.ndarray, y: np.ndarray, classes: int, where: Path | str) -> Pool:
+def labelled(x: np.ndarray, y: np.ndarray, classes: int, where: Path | str) -> Samples:
     """Samples with labels or, where classes is 0, with numbers."""
     if classes:
         return pool(x, y, classes, where)
     if len(x) != len(y) or not len(y):
         raise Damaged(f"{where}: there are {len(x)} samples and {len(y)} targets")
     with np.errstate(over="ignore"):  # what is too large for a float becomes infinite, and is refused with its row
-        return Pool(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
+        return Samples(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
 
 
 def counted(y: np.ndarray, y_test: np.ndarray, where: Path | str) -> int:

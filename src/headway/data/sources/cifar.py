@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.data.sources.files import Damaged, Missing, data_folder, read_bytes, read_lines
 from headway.data.sources.pickled import read_pickled
 from headway.data.sources.source import Normalisation, Source, check_labels, class_names, pool
@@ -102,7 +102,7 @@ def _python_names(path: Path, layout: Layout) -> list[str]:
     return found
 
 
-def _pool(read: Callable[[Path, Layout], tuple[np.ndarray, np.ndarray]], paths: list[Path], layout: Layout) -> Pool:
+def _pool(read: Callable[[Path, Layout], tuple[np.ndarray, np.ndarray]], paths: list[Path], layout: Layout) -> Samples:
     parts = [read(path, layout) for path in paths]
     for (x, y), path in zip(parts, paths, strict=True):
         check_labels(len(x), y, layout.classes, path)

@@ -78,7 +78,7 @@ def check_plain(path: Path) -> None:
     """Refuse what is not a file with an end: opening a pipe waits for who writes into it."""
     if not path.is_file():
         if path.exists():
-            raise Damaged(f"{path} is no plain file")
+            raise Damaged(f"{path} is not a plain file")
         raise Missing(f"{path} is missing; put it there")
 
 

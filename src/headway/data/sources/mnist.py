@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.data.sources.files import (
     Damaged,
     Missing,
@@ -68,7 +68,7 @@ def _unpacked(packed: Path) -> bytes:
         raise Damaged(f"{packed} cannot be read: {cause(fault)}") from None
 
 
-def _part(raw: Path, part: str) -> Pool:
+def _part(raw: Path, part: str) -> Samples:
     images, labels = raw / f"{part}-images-idx3-ubyte", raw / f"{part}-labels-idx1-ubyte"
     x, y = read_idx(images), read_idx(labels)
     for path, array, dimensions in ((images, x, 3), (labels, y, 1)):
@@ -77,7 +77,7 @@ def _part(raw: Path, part: str) -> Pool:
     return pool(x[:, None], y, 10, raw)
 
 
-def _pools(raw: Path) -> tuple[Pool, Pool]:
+def _pools(raw: Path) -> tuple[Samples, Samples]:
     train, test = _part(raw, "train"), _part(raw, "t10k")
     check_alike(train, test, raw)
     return train, test

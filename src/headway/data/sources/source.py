@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Pool, Windows
+from headway.data.federation import Samples, Windows
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
-from headway.naming import PROFILES
+from headway.scenario_names import PROFILES
 
 Channels = tuple[float, ...]
 
@@ -29,8 +29,8 @@ class Normalisation:
 class Source:
     """A data set: its samples, its classes, who wrote them, and the statistics its images are normalised with."""
 
-    train: Pool
-    test: Pool
+    train: Samples
+    test: Samples
     classes: int
     """Number of classes; 0 where targets are numbers."""
     mean: Channels = (0.0,)
@@ -69,12 +69,12 @@ def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -
         raise Damaged(f"{where}: label {low if low < 0 else high} is out of range; labels go from 0 to {classes - 1}")
 
 
-def pool(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str) -> Pool:
+def pool(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str) -> Samples:
     check_labels(len(x), y, classes, where)
-    return Pool(torch.from_numpy(x) if isinstance(x, np.ndarray) else x, torch.from_numpy(y.astype(np.int64)))
+    return Samples(torch.from_numpy(x) if isinstance(x, np.ndarray) else x, torch.from_numpy(y.astype(np.int64)))
 
 
-def check_alike(train: Pool, test: Pool, where: Path | str) -> None:
+def check_alike(train: Samples, test: Samples, where: Path | str) -> None:
     """Test samples have the shape and the type of training samples: only bytes are normalised."""
     shapes = tuple(train.x.shape[1:]), tuple(test.x.shape[1:])
     if shapes[0] != shapes[1]:

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from headway.data.federation import Pool
+from headway.data.federation import Samples
 from headway.data.sources.source import Source, pool
 from headway.errors import UserError
 from headway.random import generator
@@ -52,7 +52,7 @@ def _arguments(spelled: str) -> tuple[float, float, int]:
     return found
 
 
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Pool:
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Samples:
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return pool(x, y, CLASSES, "synthetic")
 

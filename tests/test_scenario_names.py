@@ -15,8 +15,8 @@ from headway.engine.world import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import NETWORKS
-from headway.naming import PROFILES
 from headway.scenario import Scenario, from_toml, scenario
+from headway.scenario_names import PROFILES
 
 NAMES = (
     "fashion/dir0.3/60x10%",
@@ -98,6 +98,71 @@ PAPER: dict[str, dict[str, Any]] = {
 def test_a_name_is_the_papers_cell(name: str) -> None:
     made = scenario(name)
     assert {key: getattr(made, key) for key in PAPER[name]} == PAPER[name]
+
+
+# Every recipe: the settings under the profile `paper`, and those that other profiles change in them. What is not named
+# has the scenario's default.
+
+FEDACG = {"model": "resnet18", "rounds": 1000, "epochs": 5, "rate": 0.1, "augmentation": "papers"}
+GRADMA = {
+    **{"steps": 5, "batch_size": 64, "rate": 0.01, "rate_decay": 1.0, "weight_decay": 0.0, "clip": 0.0},
+    **{"smoothing": 0.0, "weights": "uniform"},
+}
+LEAF = {"rounds": 500, "epochs": 5, "rate": 0.1}
+SYNTHETIC = {
+    **{"model": "linear", "rounds": 200, "epochs": 20, "batch_size": 10},
+    **{"rate": 0.01, "rate_decay": 1.0, "weight_decay": 0.0, "clip": 0.0},
+}
+UNIFORM = {"acg24": {"weights": "uniform", "rate_decay_epoch": 0.998}}
+GRADMA_PROGRAM = {"weights": "size", "batches": "continued"}
+AS_GRADMA = {"agm21": {"weights": "size"}, "gradma-code": GRADMA_PROGRAM}
+
+RECIPES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
+    "fashion/dir0.3/60x10%": ({}, UNIFORM),
+    "npz:/some/where.npz/quantity0.5/10x2": ({}, UNIFORM),
+    "cifar10/dir0.3/100x5%": (FEDACG | {"batch_size": 50}, UNIFORM),
+    "cifar10/natural/5%": (FEDACG | {"batch_size": 50}, UNIFORM),
+    "cifar10/iid/60000x5": (FEDACG | {"batch_size": 1}, UNIFORM),
+    "cifar100/dir0.6/500x2%": (FEDACG | {"batch_size": 10}, UNIFORM),
+    "tiny-imagenet/iid/100x5%": (FEDACG | {"batch_size": 100}, UNIFORM),
+    "mnist/natural/10%": (GRADMA | {"model": "gradma-mlp", "rounds": 500}, AS_GRADMA),
+    "fashion-mnist/dir0.3/100x10": (GRADMA | {"model": "gradma-mlp", "rounds": 500}, AS_GRADMA),
+    "cifar10/gradma0.01/100x10": (
+        GRADMA | {"model": "gradma-lenet", "rounds": 1000},
+        AS_GRADMA | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip", "rate": 0.001}},
+    ),
+    "cifar100/gradma1.0/100x5": (
+        GRADMA | {"model": "vgg11", "rounds": 2000},
+        AS_GRADMA | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip"}},
+    ),
+    "tiny-imagenet/gradma1.0/100x5": (GRADMA | {"model": "resnet20", "rounds": 2000, "eval_every": 5}, AS_GRADMA),
+    "femnist/natural/5%": (LEAF | {"model": "femnist-cnn", "batch_size": 20}, UNIFORM),
+    "celeba/natural/10": (LEAF | {"model": "celeba-cnn", "batch_size": 5}, UNIFORM),
+    "shakespeare/natural/100x5": (
+        {
+            **{"model": "shakespeare-lstm", "rounds": 1000, "epochs": 1, "batch_size": 50, "rate": 1.0},
+            **{"weight_decay": 0.0, "eval_samples": 20_000},
+        },
+        UNIFORM,
+    ),
+    "synthetic:1,1/natural/30x10": (SYNTHETIC, {"acg24": {"weights": "uniform"}}),
+}
+NAMED = {"data", "partition", "clients", "participation", "cohort_size", "profile"}
+"""What the name itself and the profile say."""
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_every_recipe_gives_these_settings_and_no_others(name: str, profile: str) -> None:
+    row = name
+    if profile == "gradma-code" and RECIPES[name][0].get("augmentation") == "papers":  # its own way, under any split
+        row = next(other for other in RECIPES if other.startswith(f"{name.split('/')[0]}/gradma"))
+    settings, changes = RECIPES[row]
+    expected = Scenario().changed(**settings).changed(**changes.get(profile, {}))
+    made = scenario(name, profile=profile)
+    assert {key: value for key, value in made.as_dict().items() if key not in NAMED} == {
+        key: value for key, value in expected.as_dict().items() if key not in NAMED
+    }
 
 
 def test_profiles_carry_what_the_programs_do() -> None:
