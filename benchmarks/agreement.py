@@ -29,11 +29,12 @@ from torch import Tensor, nn
 
 import headway
 from headway.bench.measure import executors as names_of_executors
-from headway.engine.choice import made
+from headway.engine.building import build
 from headway.engine.executor import CannotExecute
+from headway.engine.experiment import Experiment
+from headway.engine.selection import make_executor
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import ClientError, UserError
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
@@ -78,12 +79,12 @@ def unequal_clients() -> dict[str, Any]:
     return {"clients": clients, "test": samples(40, [1 / CLASSES] * CLASSES)}
 
 
-def played(world: World, name: str) -> tuple[Tensor, list[float]]:
+def played(experiment: Experiment, name: str) -> tuple[Tensor, list[float]]:
     """θ after all rounds, and the accuracies on the way."""
-    executor, progress = made(name, world), begin(world)
+    executor, progress = make_executor(name, experiment), begin(experiment)
     accuracies: list[float] = []
     try:
-        for record, after in simulate(world, executor, ClientStates(), progress):
+        for record, after in simulate(experiment, executor, ClientStates(), progress):
             progress = after
             accuracies += [record["accuracy"]] if "accuracy" in record else []
     finally:
@@ -91,7 +92,7 @@ def played(world: World, name: str) -> tuple[Tensor, list[float]]:
     return progress.model.theta.flat().double(), accuracies
 
 
-def small_worlds(name: str, device: str, quick: bool) -> Iterator[tuple[str, World]]:
+def small_worlds(name: str, device: str, quick: bool) -> Iterator[tuple[str, Experiment]]:
     for network in (group_norm, batch_norm_dropout):
         for case, settings in list(CASES.items())[: 1 if quick else None]:
             model = built(network, 0, "bench/agreement")
@@ -102,11 +103,11 @@ def small_worlds(name: str, device: str, quick: bool) -> Iterator[tuple[str, Wor
 def exact(name: str, executors: list[str], device: str, quick: bool) -> bool:
     """Whether every case could be had and came within the tolerance; those that did not are told."""
     largest = dict.fromkeys(executors, 0.0)
-    for what, world in small_worlds(name, device, quick):
-        reference, _ = played(world, "serial")
+    for what, experiment in small_worlds(name, device, quick):
+        reference, _ = played(experiment, "serial")
         for executor in executors:
             try:
-                apart = (played(world, executor)[0] - reference).abs().max()
+                apart = (played(experiment, executor)[0] - reference).abs().max()
                 difference = float(apart.nan_to_num(math.inf))
             except (CannotExecute, ClientError) as fault:
                 print(f"{name}: {executor}, {what}: cannot be had ({fault})", flush=True)
@@ -120,12 +121,12 @@ def exact(name: str, executors: list[str], device: str, quick: bool) -> bool:
 
 def rounded(name: str, executors: list[str], device: str, precision: str) -> bool:
     """Whether accuracies came within so many points of each other."""
-    world = build(LONGER.changed(device=device, precision=precision), method(name))
-    first = begin(world).model.theta.flat().double()
-    reference, before = played(world, "serial")
+    experiment = build(LONGER.changed(device=device, precision=precision), method(name))
+    first = begin(experiment).model.theta.flat().double()
+    reference, before = played(experiment, "serial")
     near = True
     for executor in executors:
-        found, after = played(world, executor)
+        found, after = played(experiment, executor)
         apart = float((found - reference).norm() / (reference - first).norm())
         points = 100 * max(abs(one - two) for one, two in zip(before, after, strict=True))
         print(f"{name:24}{executor} models {100 * apart:.1f} %, accuracies {points:.2f} points apart", flush=True)
@@ -140,7 +141,7 @@ class Stopped(Exception):
 class StoppingAtThree:
     """An observer that ends a run as a fault of its own would."""
 
-    def begins(self, world: World, done: int, executor: str) -> None:
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         pass
 
     def round(self, record: dict[str, Any]) -> None:

@@ -25,10 +25,10 @@ import torch
 
 from headway.bench.table import write
 from headway.data.federation import Federation, Samples
-from headway.engine.choice import choose
+from headway.engine.building import build
+from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import build
 from headway.methods.spelling import method
 from headway.random import generator
 from headway.runs.environment import commit, environment
@@ -78,11 +78,11 @@ def play(case: Case) -> dict[str, Any]:
         device="cpu",
         precision="fp32",
     )
-    world = build(scenario, method("fedavg"), federation=federation)
-    executor = choose(world, case.executor, lambda line: print(line, file=sys.stderr))
+    experiment = build(scenario, method("fedavg"), federation=federation)
+    executor = choose(experiment, case.executor, lambda line: print(line, file=sys.stderr))
     taken = []
     start = time.perf_counter()
-    for _ in simulate(world, executor, ClientStates(), begin(world)):
+    for _ in simulate(experiment, executor, ClientStates(), begin(experiment)):
         taken.append(time.perf_counter() - start)
         start = time.perf_counter()
     executor.close()

@@ -21,8 +21,8 @@ from headway.bench.loop import settle
 from headway.bench.measure import WARM_UP, HeadwayEngine, default_precision
 from headway.bench.table import write
 from headway.bench.workloads import named
+from headway.engine.building import build, device_of
 from headway.engine.cost import passes
-from headway.engine.world import build, device_of
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.runs.environment import commit, environment
@@ -32,15 +32,15 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     device = device_of(arguments.device)
     precision = default_precision(device) if arguments.precision == "auto" else arguments.precision
     (workload,) = named([arguments.workload])
-    plain = workload.world(str(device), precision)
+    plain = workload.experiment(str(device), precision)
     names = list(dict.fromkeys(["fedavg", *arguments.methods]))
-    worlds = [
+    building = [
         build(plain.scenario, method(name), model=plain.network.original, federation=plain.federation) for name in names
     ]
     engines = []
-    for name, world in zip(names, worlds, strict=True):
+    for name, experiment in zip(names, building, strict=True):
         print(f"{name}: getting ready", file=sys.stderr, flush=True)
-        engines.append(HeadwayEngine(world, arguments.executor))
+        engines.append(HeadwayEngine(experiment, arguments.executor))
     print(f"{arguments.rounds} rounds of each, in turns", file=sys.stderr, flush=True)
     seconds: list[list[float]] = [[] for _ in engines]
     for turn in range(WARM_UP + arguments.rounds):

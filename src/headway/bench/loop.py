@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from headway import random
 from headway.data.federation import Federation
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
 from headway.scenario import Scenario
 
 TRIAL_STEPS = 5
@@ -113,10 +113,10 @@ def normaliser(
     return inputs
 
 
-def drawn(world: World) -> Orders:
+def drawn(experiment: Experiment) -> Orders:
     """A cohort and its batches by `torch.randperm` on the host, sent to the device in one piece."""
-    scenario, order = world.scenario, random.permutations(world.scenario.seed, "bench/loop")
-    clients = [torch.as_tensor(np.asarray(rows)) for rows in world.federation.clients]
+    scenario, order = experiment.scenario, random.permutations(experiment.scenario.seed, "bench/loop")
+    clients = [torch.as_tensor(np.asarray(rows)) for rows in experiment.federation.clients]
 
     def orders(number: int) -> Iterable[tuple[int, Sequence[Tensor]]]:
         chosen = order(len(clients))[: scenario.cohort].tolist()
@@ -126,7 +126,7 @@ def drawn(world: World) -> Orders:
             for client, size in zip(chosen, sizes, strict=True)
             for _ in range(scenario.epochs)
         ]
-        table = torch.split(torch.cat(read).to(world.device), [scenario.epochs * size for size in sizes])
+        table = torch.split(torch.cat(read).to(experiment.device), [scenario.epochs * size for size in sizes])
         return [(size, torch.split(rows, scenario.batch_size)) for size, rows in zip(sizes, table, strict=True)]
 
     return orders
@@ -137,17 +137,17 @@ class PlainLoop:
 
     name = "loop"
 
-    def __init__(self, world: World, variant: Variant | None = None, orders: Orders | None = None) -> None:
-        network = world.network
+    def __init__(self, experiment: Experiment, variant: Variant | None = None, orders: Orders | None = None) -> None:
+        network = experiment.network
 
         def trained(variant: Variant) -> LocalSGD:
             module = network.module(network.parameters, network.buffers)
-            dtype = torch.float64 if world.scenario.precision == "fp64" else torch.float32
-            return LocalSGD(module, world.federation, world.scenario, world.device, variant, dtype)
+            dtype = torch.float64 if experiment.scenario.precision == "fp64" else torch.float32
+            return LocalSGD(module, experiment.federation, experiment.scenario, experiment.device, variant, dtype)
 
-        self.orders = orders or drawn(world)
+        self.orders = orders or drawn(experiment)
         if variant is None:
-            candidates = variants(network.original, world.device)
+            candidates = variants(network.original, experiment.device)
             batches = next(iter(self.orders(1)))[1][:TRIAL_STEPS]
             variant = min(candidates, key=lambda candidate: _trial(trained(candidate), candidate, batches))
         self.variant, self.precision, self.options = variant, variant.precision, variant.options

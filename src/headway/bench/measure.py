@@ -17,11 +17,12 @@ from headway.bench.loop import PlainLoop, settle
 from headway.bench.machine import Memory, ceiling
 from headway.bench.peers import PEERS, Order, PeerEngine, PeerFailed
 from headway.bench.workloads import Workload
-from headway.engine.choice import choose
+from headway.engine.building import device_of
 from headway.engine.executor import CannotExecute
+from headway.engine.experiment import Experiment
+from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World, device_of
 from headway.errors import ClientError, UserError, nearest
 from headway.runs.environment import commit, environment
 from headway.scenario import EXECUTORS
@@ -68,15 +69,15 @@ def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
 class HeadwayEngine:
     """A simulation with one executor, as `headway run` plays it."""
 
-    def __init__(self, world: World, asked: str) -> None:
+    def __init__(self, experiment: Experiment, asked: str) -> None:
         reasons: list[str] = []
-        self.executor = choose(world, asked, reasons.append)
+        self.executor = choose(experiment, asked, reasons.append)
         if asked != "auto" and not self.executor.name.startswith(asked):
             self.executor.close()
             raise CannotExecute("; ".join(reasons))
-        self.name, self.precision = asked, world.scenario.precision
+        self.name, self.precision = asked, experiment.scenario.precision
         self.options: dict[str, Any] = {"executor": self.executor.name}
-        self.rounds = simulate(world, self.executor, ClientStates(), begin(world))
+        self.rounds = simulate(experiment, self.executor, ClientStates(), begin(experiment))
 
     def play(self) -> None:
         next(self.rounds)
@@ -109,11 +110,11 @@ def measure(
     try:
         for name, precision in asked:
             tell(f"{workload.name}: warming up {name}{f' in {precision}' if len(precisions) > 1 else ''}")
-            world = workload.world(device, precision)  # its own: a round to come is prepared in it
+            experiment = workload.experiment(device, precision)  # its own: a round to come is prepared in it
             memory.watch()
             before = len(lanes)
             try:
-                engine = _made(name, world, workload, lanes)
+                engine = _made(name, experiment, workload, lanes)
                 lanes.append(_Lane(engine, None))
                 for _ in range(WARM_UP):
                     engine.play()
@@ -134,17 +135,19 @@ def measure(
             lane.engine.close()
 
 
-def _made(name: str, world: World, workload: Workload, lanes: list[_Lane]) -> Engine:
+def _made(name: str, experiment: Experiment, workload: Workload, lanes: list[_Lane]) -> Engine:
     if name == LOOP:
-        return PlainLoop(world)
+        return PlainLoop(experiment)
     if name not in PEERS:
-        return HeadwayEngine(world, name)
+        return HeadwayEngine(experiment, name)
     if missing := PEERS[name].missing:
         raise PeerFailed(missing)
     loop = lanes[0].engine
     assert isinstance(loop, PlainLoop)
     channels_last = loop.variant.channels_last and PEERS[name].layouts
-    return PeerEngine(Order(name, workload.name, str(world.device), replace(loop.variant, channels_last=channels_last)))
+    return PeerEngine(
+        Order(name, workload.name, str(experiment.device), replace(loop.variant, channels_last=channels_last))
+    )
 
 
 def _dropped(lanes: list[_Lane], before: int) -> None:

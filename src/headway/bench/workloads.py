@@ -19,7 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headway import random
 from headway.data.federation import Federation, Samples
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest
 from headway.methods.spelling import method
 from headway.models.networks import Staged, network
@@ -99,7 +100,7 @@ class Workload:
             precision=precision,
         )
 
-    def world(self, device: str, precision: str) -> World:
+    def experiment(self, device: str, precision: str) -> Experiment:
         return build(
             self.scenario(device, precision), method("fedavg"), model=self.module(), federation=self.federation()
         )

@@ -42,7 +42,7 @@ def bench(
 ) -> None:
     """The same rounds in every executor, a plain PyTorch loop and other simulators, side by side."""
     from headway.bench import measure, table, workloads
-    from headway.engine.world import device_of
+    from headway.engine.building import device_of
     from headway.runs.files import made
     from headway.scenario import Scenario
 

@@ -19,7 +19,7 @@ from rich.table import Column
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from headway.engine.world import World
+    from headway.engine.experiment import Experiment
 
 
 class _Label(ProgressColumn):
@@ -68,15 +68,15 @@ class Bar:
             self.waiting.stop()
         self.progress.stop()
 
-    def begins(self, world: World, done: int, executor: str) -> None:
-        scenario = world.scenario
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        scenario = experiment.scenario
         given, _, how = executor.partition(" (")
-        name, where = world.method.name, f"seed {scenario.seed} · {given}"
+        name, where = experiment.method.name, f"seed {scenario.seed} · {given}"
         short = name if len(name) <= 20 else name[:19] + "…"
         if self.waiting is not None:
             self.waiting.stop()
         self.progress.start()
-        self._say_task(world.task)
+        self._say_task(experiment.task)
         self.task = self.progress.add_task(
             f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
         )

@@ -147,9 +147,7 @@ class Aggregator:
 
     def _summed(self, trained: TrainedClients, rounds: CohortRounds, positions: Sequence[int]) -> PartialAggregate:
         weights = [float(rounds.turn.weights[position]) for position in positions]
-        return partial_aggregate(
-            trained, torch.tensor(weights, dtype=torch.float64, device=self.experiment.device)
-        )
+        return partial_aggregate(trained, torch.tensor(weights, dtype=torch.float64, device=self.experiment.device))
 
     def _keep(self, given: ClientRound, trained: TrainedClients, at: int) -> None:
         state: ClientState = {"slots": row(trained["state"], at)}
@@ -187,7 +185,9 @@ class Aggregator:
             clients=tuple(self.clients[place] for place in self.places),
             weights=tuple(self.weights[self.places]),
             population=self.experiment.population,
-            each=tuple(fields for _, fields in sorted(self._each.items())) if self.experiment.method.needs_each else None,
+            each=tuple(fields for _, fields in sorted(self._each.items()))
+            if self.experiment.method.needs_each
+            else None,
         )
 
     def read(self) -> None:

@@ -145,7 +145,7 @@ class Batched:
             def step(carry: Any, message: Any, arrays: Any, index: Tensor, round: Tensor) -> Any:
                 return training.step(carry, message, arrays, index, round, width)
 
-            return vmap(step, in_dims=(0, None, 0, None, None))  # type: ignore[no-any-return]
+            return vmap(step, in_dims=(0, None, 0, None, None))
 
         count, most = len(group.clients), group.batch
         if self.compiled and self._program is None:

@@ -56,6 +56,10 @@ class Place(TypedDict):
     carry: Carry
 
 
+EMPTY: Any = {}
+"""Where a place's carry is made: its form is known once a client has begun."""
+
+
 class _Functions:
     """Begin, step and finish over a place, for one client or stacked."""
 
@@ -186,15 +190,17 @@ class CapturedCohort:
         return [stack([*states, *[first] * (self.size - len(states))]) if leaves_of(first) else first]
 
     def _place(self, functions: _Functions, number: int, state: ClientState) -> Place:
-        place: Any = {
+        place: Place = {
             "message": self.message,
             "buffers": fixed_copy(state["buffers"]) if "buffers" in state else self.buffers,
             "slots": fixed_copy(state["slots"]),
             "arrays": self.arrays.clients if self.stacked else row(self.arrays.clients, number),
             "round": self.arrays.round,
             "index": torch.zeros((), dtype=torch.int64, device=self.device),
+            "carry": EMPTY,
         }
-        return {**place, "carry": fixed_copy(functions.begun(place))}
+        place["carry"] = fixed_copy(functions.begun(place))
+        return place
 
     def train(self, given: RoundInput, rounds: CohortRounds, positions: tuple[int, ...]) -> Group:
         """A group of clients, no more than there are places for. Each group is written over the one before."""

@@ -44,6 +44,8 @@ class ClientState(TypedDict):
 
 StateOf = Callable[[int], ClientState | None]
 """What a client holds now; None for one that never took part."""
+
+
 @dataclass(frozen=True)
 class ClientFacts:
     """What is the same in all rounds of a client: its rows, n_i, p_i and class counts."""
@@ -216,9 +218,7 @@ class ClientRounds:
         experiment, round, client = self._experiment, turn.round, turn.clients[at]
         held = experiment.initial_client_state if state is None else state
         batches = self._batches.plan(client, round, int(held.get("cursor", 0)), turn.repeat)
-        words = random.key(
-            experiment.scenario.seed, "client", round, client, *([turn.repeat] if turn.repeat else [])
-        )
+        words = random.key(experiment.scenario.seed, "client", round, client, *([turn.repeat] if turn.repeat else []))
         steps = min(len(batches), turn.truncated.get(at, len(batches)))
         facts = self.facts(client)
         arrays = ClientArrays(
@@ -281,9 +281,7 @@ class ClientRounds:
             whole=filled("whole", [one.rows if self._experiment.reads_whole else one.rows[:0] for one in facts]),
         )
 
-    def _rates_by_size(
-        self, round: int, facts: Sequence[ClientFacts], plans: Sequence[BatchPlan]
-    ) -> list[np.ndarray]:
+    def _rates_by_size(self, round: int, facts: Sequence[ClientFacts], plans: Sequence[BatchPlan]) -> list[np.ndarray]:
         """η of each client's steps; clients of the same size share them."""
         sizes = [int(one.size) for one in facts]
         epochs = {size: plan.epochs for size, plan in zip(sizes, plans, strict=True)}

@@ -12,11 +12,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway import random
+from headway.engine import server
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.selection import newcomers, round_input
 from headway.engine.serial import ClientTrainer
-from headway.engine import server
 from headway.methods.method import Method
 from headway.models.networks import Staged
 from headway.scenario import Scenario

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from headway import random
-from headway.errors import first_words
 from headway.engine.client_arrays import ClientArrays, DeviceArrays
 from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
+from headway.errors import first_words
 from headway.trees import leaves_of, moved, tree_map
 from headway.vectors import Vector
+
+if TYPE_CHECKING:
+    from headway.engine.experiment import Experiment
 
 SAMPLES = 3
 """How many samples are looked at; all other rows of the batch are filler."""
@@ -114,7 +117,11 @@ class _Probe:
 
     def _step(self, point: _Point, rows: np.ndarray, known: int) -> dict[str, Any]:
         """What one step makes of the first `known` of these rows, by kind."""
-        training, arrays, words = LocalTraining(self.experiment), self._arrays(rows, known), random.key(0, "coupling/draws")
+        training, arrays, words = (
+            LocalTraining(self.experiment),
+            self._arrays(rows, known),
+            random.key(0, "coupling/draws"),
+        )
         with random.isolated(words, self.device):
             message, buffers, state, w = point
             carry: Carry = {**training.begin(message, buffers, state, arrays), "w": w}

@@ -42,7 +42,9 @@ class Scores:
     """On all clients' data, where it is asked for."""
 
 
-def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> tuple[Tensor, Tensor]:
+def _scored(
+    experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None
+) -> tuple[Tensor, Tensor]:
     """(losses, whether the largest logit is right) of each sample of a samples on the device, in order, on the host."""
     joint = experiment.network.joint
     size = _even(len(samples), CHUNK["cpu" if joint else experiment.device.type])
@@ -75,7 +77,9 @@ def _global_loss(experiment: Experiment, state: GlobalState, executor: Executor 
     return loss
 
 
-def _not_finite(experiment: Experiment, state: GlobalState, losses: Tensor, samples: Samples, where: str, round: int) -> UserError:
+def _not_finite(
+    experiment: Experiment, state: GlobalState, losses: Tensor, samples: Samples, where: str, round: int
+) -> UserError:
     """Why losses are not finite numbers: the samples, their targets, or the model. Only then is anything looked at.
 
     A finite loss says enough: it is not one where a logit is NaN or +∞, or where that of the true class is −∞.

@@ -181,9 +181,7 @@ class LocalTraining:
         )
         return step, gradient_at
 
-    def upload(
-        self, carry: Carry, message: Message, state: State, arrays: DeviceArrays
-    ) -> tuple[Upload, State]:
+    def upload(self, carry: Carry, message: Message, state: State, arrays: DeviceArrays) -> tuple[Upload, State]:
         """What the client sends back, and the state of slots that it keeps."""
         method = self.experiment.method
         end = End(
@@ -257,9 +255,7 @@ class LocalTraining:
     def _full_gradient(self, buffers: Buffers, arrays: DeviceArrays, at: Vector) -> Vector:
         """∇f_i over the client's whole data in chunks; rows beyond n_i are padding."""
         if not arrays.whole.shape[0]:
-            raise UserError(
-                'full_grad_at is called and not declared; add needs = ("model:full_gradient",) to the slot'
-            )
+            raise UserError('full_grad_at is called and not declared; add needs = ("model:full_gradient",) to the slot')
         total = at.zeros()
         for start in range(0, arrays.whole.shape[0], FULL_GRADIENT_CHUNK):
             rows = arrays.whole[start : start + FULL_GRADIENT_CHUNK]

@@ -29,7 +29,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.serial import ClientTrainer, group_of_one
 from headway.engine.shared_memory import START_METHOD, SharedMemory
 from headway.errors import ClientError, MachineError, OutOfMemory, UserError
-from headway.trees import nbytes, tree_map
+from headway.trees import nbytes
 
 _AHEAD = 64
 """Places of the cohort, from the one that is waited for on, that may be handed out."""
@@ -226,9 +226,9 @@ class WorkerPool:
                     at = busy.pop(connection)
                     done[at] = self._received(connection, at, rounds)
                     idle.append(connection)
-            work, result = rounds[position], done.pop(position)
+            result = done.pop(position)
             if result is not None:
-                yield (position,), serial.alone(result, self.stepping.computed(assignment, work))
+                yield group_of_one(position, result, self._trainer.computed(rounds[position]))
 
     def _hand(self, connection: Connection, position: int, rounds: CohortRounds, busy: dict[Any, int]) -> None:
         client = rounds[position]

@@ -140,7 +140,9 @@ class _Contest:
         self.experiment = experiment
         self.refusals: list[str] = []
         invited = experiment.sampling.draw(1)
-        self.cohort = min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
+        self.cohort = (
+            min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
+        )
         self.given = round_input(experiment)
         self.rounds = newcomers(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS)
         self.best: Executor | None = None

@@ -22,7 +22,7 @@ from headway.engine.network import Buffers
 from headway.errors import SlotError, UserError, in_words
 from headway.methods.method import Method
 from headway.methods.parts import part_name
-from headway.methods.slots import Message, ServerStates, Uploads
+from headway.methods.slots import Message, States, Uploads
 from headway.trees import conformed, copied, laid_out, nbytes
 from headway.vectors import Vector
 
@@ -33,7 +33,7 @@ class GlobalState:
 
     theta: Vector
     buffers: Buffers
-    server: ServerStates
+    server: States
     """What slots keep on the server, by the name of the slot's value."""
 
 
@@ -109,7 +109,7 @@ def averaged(buffers: Buffers, like: Buffers) -> Buffers:
     }
 
 
-def _kept(method: Method, server: ServerStates, like: ServerStates) -> ServerStates:
+def _kept(method: Method, server: States, like: States) -> States:
     """The server's states as copies laid out as others, but for what a slot says that it changes in place."""
     copies = laid_out(_without_owned(method, server), _without_owned(method, like))
     return {
@@ -117,7 +117,7 @@ def _kept(method: Method, server: ServerStates, like: ServerStates) -> ServerSta
     }
 
 
-def _without_owned(method: Method, server: ServerStates) -> ServerStates:
+def _without_owned(method: Method, server: States) -> States:
     owned = method.owned
     return {
         part: {name: value for name, value in state.items() if name not in owned.get(part, ())}

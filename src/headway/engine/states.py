@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.engine.client_rounds import ClientState
 from headway.trees import laid_out, leaves_of, moved, nbytes, refill
 
 
@@ -25,21 +26,21 @@ class ClientStates:
 
     def __init__(self, limit: int | None = None, folder: Path | None = None) -> None:
         self.limit, self.folder = limit, folder
-        self.states: dict[int, dict[str, Any]] = {}
+        self.states: dict[int, ClientState] = {}
         self.touched: set[int] = set()
         self._file: Any = None
         self._spilled: set[int] = set()
-        self._like: dict[str, Any] = {}
+        self._like: ClientState | None = None
         self._row = 0
 
-    def get(self, client: int) -> dict[str, Any] | None:
+    def get(self, client: int) -> ClientState | None:
         if client in self.states:
             state = self.states.pop(client)
             self.states[client] = state  # the newest is last
             return state
         return self._read(client) if client in self._spilled else None
 
-    def put(self, client: int, state: dict[str, Any]) -> None:
+    def put(self, client: int, state: ClientState) -> None:
         """Keep a state; the caller gives it away."""
         self.states.pop(client, None)
         self._spilled.discard(client)
@@ -60,7 +61,7 @@ class ClientStates:
             oldest = next(iter(self.states))
             self._write(oldest, self.states.pop(oldest))
 
-    def _write(self, client: int, state: dict[str, Any]) -> None:
+    def _write(self, client: int, state: ClientState) -> None:
         if self._file is None:
             place = self.folder if self.folder and os.access(self.folder, os.W_OK) else None
             self._file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 — open as long as the states are there
@@ -68,7 +69,8 @@ class ClientStates:
         write_at(self._file.fileno(), row_bytes(state), client * self._row)
         self._spilled.add(client)
 
-    def _read(self, client: int) -> dict[str, Any]:
+    def _read(self, client: int) -> ClientState:
+        assert self._like is not None
         content = read_at(self._file.fileno(), self._row, client * self._row)
         return moved(from_row(content, self._like), leaves_of(self._like)[0].device)  # type: ignore[no-any-return]
 
@@ -89,14 +91,14 @@ def read_at(handle: int, size: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def row_bytes(state: dict[str, Any]) -> bytes:
+def row_bytes(state: ClientState) -> bytes:
     """A state's tensors one after another."""
     return b"".join(
         leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for leaf in leaves_of(state)
     )
 
 
-def from_row(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
+def from_row(content: bytes, like: ClientState) -> ClientState:
     """The state that `row_bytes` wrote, shaped like another."""
     tensors, at = [], 0
     for leaf in leaves_of(like):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from headway.methods.slots import Client, Code, End, Fields, Message, Output, State, Step, Uploads
+from headway.methods.slots import Client, Code, End, Facts, Fields, Message, Output, State, Step, Uploads
 from headway.vectors import Vector
 
 
@@ -77,7 +77,7 @@ class OnServer(Protocol):
     def server_state(self, model: Vector, population: int) -> State:
         """What the server holds before the first round."""
 
-    def derive(self, fields: Fields, end: End) -> dict[str, Vector]:
+    def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
         """Further named vectors, made of one client's upload before the mean."""
 
     def prepare(self, uploads: Uploads, state: State) -> tuple[Uploads, State]:

@@ -24,9 +24,8 @@ from headway.methods.local import sgd
 from headway.methods.objective import task
 from headway.methods.parts import check_code, filled, part_name, shown, sloped, strays, takes
 from headway.methods.server import average
-from headway.methods.slots import Client, End, Fields, Message, Output, State, Step, Uploads
+from headway.methods.slots import Client, End, Facts, Fields, Message, Output, State, Step, Uploads
 from headway.methods.wire import Wire
-from headway.trees import leaves_of
 from headway.vectors import Vector
 
 SLOTS = ("broadcast", "objective", "local", "server")
@@ -36,6 +35,22 @@ _BASES: dict[str, Callable[[], Any]] = {
     "local": sgd,
     "server": average,
 }
+
+
+class _Naming:
+    """Around a call of a hook: an exception says or remembers whose hook it was. It adds no frame to the call."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if isinstance(fault, UserError):
+            raise fault.at(self.place) from fault
+        if isinstance(fault, Exception):
+            note_hook(fault, self.place)
 
 
 @dataclass(frozen=True)
@@ -90,12 +105,14 @@ class Method:
         with self._outside("before the first round"):
             for name, part in self.parts():
                 if hasattr(part, "fits"):
-                    self._call(name, part.fits, population, cohort)
+                    with self._naming[name]:
+                        part.fits(population, cohort)
 
-    def owned(self, server: State) -> set[int]:
-        """The identities of the server's tensors that a slot changes in place."""
-        trees = [server[name][own] for name, part in self.parts("server") for own in getattr(part, "owns", ())]
-        return {id(leaf) for tree in trees for leaf in leaves_of(tree)}
+    @cached_property
+    def owned(self) -> dict[str, frozenset[str]]:
+        """The names of the server's state that a value changes in place, by the name of the value."""
+        owners = {name: frozenset(getattr(part, "owns", ())) for name, part in self.parts("server")}
+        return {name: owns for name, owns in owners.items() if owns}
 
     def _check_names(self) -> None:
         seen: dict[str, Any] = {}
@@ -123,15 +140,10 @@ class Method:
         """How messages name each value."""
         return {name: f"{name.replace('.', ' slot ', 1)} of method '{self.name}'" for name, _ in self.parts()}
 
-    def _call(self, name: str, hook: Callable[..., Any], *given: Any) -> Any:
-        """What a hook returns; an exception says or remembers whose hook it was."""
-        try:
-            return hook(*given)
-        except UserError as mistake:
-            raise mistake.at(self._places[name]) from mistake
-        except Exception as fault:
-            note_hook(fault, self._places[name])
-            raise
+    @cached_property
+    def _naming(self) -> dict[str, _Naming]:
+        """For each value, what names it in an exception of one of its hooks."""
+        return {name: _Naming(place) for name, place in self._places.items()}
 
     @contextmanager
     def _outside(self, when: str) -> Iterator[None]:
@@ -148,7 +160,8 @@ class Method:
         with self._outside("before the first round"):
             for name, part in self.parts("server"):
                 if hasattr(part, "server_state"):
-                    given = self._call(name, part.server_state, model, population)
+                    with self._naming[name]:
+                        given = part.server_state(model, population)
                     found[name] = returned.state(self._places[name], "server_state", given)
         self._check_offer(found)
         return found
@@ -182,7 +195,9 @@ class Method:
         message: dict[str, Vector] = {}
         for name, part in self.parts("broadcast"):
             place = self._places[name]
-            found = returned.vectors(place, "message", self._call(name, part.message, model, offered))
+            with self._naming[name]:
+                answer = part.message(model, offered)
+            found = returned.vectors(place, "message", answer)
             returned.once(place, "message", found, message)
             message |= found
             if "model" not in message:
@@ -195,7 +210,8 @@ class Method:
         with self._outside("before the first round"):
             for name, part in self.parts("objective", "local"):
                 if hasattr(part, "client_state"):
-                    given = self._call(name, part.client_state, model)
+                    with self._naming[name]:
+                        given = part.client_state(model)
                     found[name] = returned.state(self._places[name], "client_state", given)
         return found
 
@@ -203,17 +219,19 @@ class Method:
         found: State = {}
         for name, part in self.parts("objective", "local"):
             if hasattr(part, "begin"):
-                given = self._call(name, part.begin, received, kept.get(name, {}), client)
+                with self._naming[name]:
+                    given = part.begin(received, kept.get(name, {}), client)
                 found[name] = returned.dictionary(self._places[name], "begin", given)
         return found
 
     def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
-        values = [
-            returned.scalar(self._places[name], self._call(name, part.value, w, output, memory.get(name, {}), step))
-            for name, part in self.parts("objective")
-            if not sloped(part)
-        ]
+        values = []
+        for name, part in self.parts("objective"):
+            if not sloped(part):
+                with self._naming[name]:
+                    value = part.value(w, output, memory.get(name, {}), step)
+                values.append(returned.scalar(self._places[name], value))
         total: Tensor = sum(values[1:], start=values[0])
         return total
 
@@ -222,18 +240,18 @@ class Method:
         for name, part in self.parts("objective"):
             if sloped(part):
                 own, place = memory.get(name, {}), self._places[name]
-                value = returned.scalar(place, self._call(name, part.value, w, None, own, step))
-                slope = returned.point(place, "slope", self._call(name, part.slope, w, own, step), w)
-                yield value, slope
+                with self._naming[name]:
+                    value, slope = part.value(w, None, own, step), part.slope(w, own, step)
+                yield returned.scalar(place, value), returned.point(place, "slope", slope, w)
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         ((name, rule),) = self.parts("local")
         before, place = memory.get(name), self._places[name]
-        answer = self._call(name, rule.direction, w, gradient, {} if before is None else before, step)
+        with self._naming[name]:
+            answer = rule.direction(w, gradient, {} if before is None else before, step)
         direction, after = returned.pair(place, "direction", answer, "(direction, memory)")
         direction = returned.point(place, "direction", direction, gradient)
-        if after is not before:
-            after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
+        after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
         return direction, memory if before is None else {**memory, name: after}
 
     def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
@@ -244,7 +262,8 @@ class Method:
         for name, part in self.parts("objective", "local"):
             if hasattr(part, "finish"):
                 place, before = self._places[name], kept.get(name)
-                answer = self._call(name, part.finish, end, memory.get(name, {}), {} if before is None else before)
+                with self._naming[name]:
+                    answer = part.finish(end, memory.get(name, {}), {} if before is None else before)
                 fields, keep = returned.pair(place, "finish", answer, "(upload, what the client keeps)")
                 returned.once(place, "finish", returned.vectors(place, "finish", fields), added)
                 added.update(fields)
@@ -253,13 +272,15 @@ class Method:
                     keeps[name] = keep
         return added if replaced else {"delta": end.delta, **added}, keeps
 
-    def derive(self, fields: Fields, end: End) -> dict[str, Vector]:
+    def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
         """What the server makes of one upload before the mean, beside the fields themselves."""
         derived: dict[str, Vector] = {}
         for name, part in self.parts("server"):
             if hasattr(part, "derive"):
                 place = self._places[name]
-                found = returned.vectors(place, "derive", self._call(name, part.derive, fields, end))
+                with self._naming[name]:
+                    answer = part.derive(fields, facts)
+                found = returned.vectors(place, "derive", answer)
                 returned.once(place, "derive", found, derived)
                 derived |= found
         return {**fields, **derived}
@@ -269,12 +290,14 @@ class Method:
         after = dict(server)
         for name, part in self.parts("server"):
             if hasattr(part, "prepare"):
-                answer = self._call(name, part.prepare, uploads, after.get(name, {}))
+                with self._naming[name]:
+                    answer = part.prepare(uploads, after.get(name, {}))
                 uploads, state = returned.pair(self._places[name], "prepare", answer, "(uploads, state)")
                 self._keep(name, "prepare", state, after)
         for name, part in self.parts("server"):
             place = self._places[name]
-            answer = self._call(name, part.update, model, uploads, after.get(name, {}))
+            with self._naming[name]:
+                answer = part.update(model, uploads, after.get(name, {}))
             moved, state = returned.pair(place, "update", answer, "(model, state)")
             model = returned.point(place, "update", moved, model)
             self._keep(name, "update", state, after)
@@ -294,7 +317,9 @@ class Method:
             if hasattr(part, "measures"):
                 own = memory.get(name, {})
                 given = (own, end) if self._measures_end[name] else (own,)
-                self._measured(name, self._call(name, part.measures, *given), found)
+                with self._naming[name]:
+                    measured = part.measures(*given)
+                self._measured(name, measured, found)
         return found
 
     @cached_property
@@ -307,7 +332,9 @@ class Method:
         found: dict[str, Tensor] = {}
         for name, part in self.parts("server"):
             if hasattr(part, "measures"):
-                self._measured(name, self._call(name, part.measures, server.get(name, {})), found)
+                with self._naming[name]:
+                    measured = part.measures(server.get(name, {}))
+                self._measured(name, measured, found)
         return found
 
     def _measured(self, name: str, new: Any, found: dict[str, Tensor]) -> None:

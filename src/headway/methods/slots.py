@@ -10,7 +10,7 @@ written for one client; the engine stacks clients around them. Only the first ho
     local       direction(w, gradient, memory, step) → (direction, memory)
                 client_state, begin, finish as above
     server      update(model, uploads, state) → (model, state)
-                server_state(model, population), derive(fields, end), prepare(uploads, state) before any update
+                server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
 A function, a `functools.partial` or another object that can be called stands for a value without state: broadcast
@@ -44,10 +44,14 @@ import torch
 from torch import Tensor
 
 from headway.errors import UserError
+from headway.trees import register_record
 from headway.vectors import Vector
 
 State = dict[str, Any]
 """Named vectors and tensors that one slot value keeps."""
+
+States = dict[str, State]
+"""What the values of a method keep, by the name of the value."""
 
 Message = Mapping[str, Vector]
 """What a client receives: `model` is φ, further names are what the broadcast added."""
@@ -135,8 +139,10 @@ class Step:
     """Logits from the output of stage l: the stages after l, at any parameters."""
     grad_at: Callable[[Vector], Vector]
     """The gradient of this batch's whole objective at any parameters, unclipped."""
-    moved: Callable[[Vector], Vector]
-    """w − φ, computed once for a point that is asked for again."""
+
+    def moved(self, w: Vector) -> Vector:
+        """w − φ: how far a point is from the received model."""
+        return w - self.received["model"]
 
     @property
     def key(self) -> Tensor:
@@ -167,6 +173,19 @@ class End:
     def mean_direction(self) -> Vector:
         """−Δ_i/(Σ_k η_k): the mean over the round's steps of what the client stepped along, −Δ_i/(ηK)."""
         return -self.delta / self.rate_sum
+
+
+@register_record
+@dataclass(frozen=True)
+class Facts:
+    """The numbers that travel beside an upload: with its fields all that the server knows of a client's round."""
+
+    steps: Tensor
+    """K_i."""
+    rate_sum: Tensor
+    """Σ_k η_k over the client's own steps: ηK where the rate is constant."""
+    size: Tensor
+    """n_i, its number of samples."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.sources.files import Missing, data_folder
-from headway.engine.choice import runs_on
-from headway.engine.world import device_of
+from headway.engine.building import device_of
+from headway.engine.selection import runs_on
 from headway.errors import MachineError, UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
 from headway.runs import run

@@ -23,10 +23,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from headway.engine.round import Model
+from headway.engine.experiment import Experiment
+from headway.engine.server import GlobalState
 from headway.engine.simulation import Progress, begin
 from headway.engine.states import ClientStates
-from headway.engine.world import World
 from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
 from headway.runs.client_rows import ClientRows, verify_rows
@@ -152,7 +152,7 @@ def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
 
 
 def verify(folder: Path) -> None:
-    """Read every byte of a checkpoint without its world, and refuse one that is damaged."""
+    """Read every byte of a checkpoint without its experiment, and refuse one that is damaged."""
     manifest = read_manifest(folder / "manifest.json")
     read_tensors(folder / manifest["server"], manifest["sha256"])
     if manifest["clients"]:
@@ -192,10 +192,10 @@ class Pace:
 class Checkpoint:
     """The checkpoint folder of one run."""
 
-    def __init__(self, folder: Path, world: World) -> None:
-        self.folder, self.world = folder, world
+    def __init__(self, folder: Path, experiment: Experiment) -> None:
+        self.folder, self.experiment = folder, experiment
         self.manifest = folder / "manifest.json"
-        self.rows = ClientRows(folder / "clients.rows", world.newcomer, world.population)
+        self.rows = ClientRows(folder / "clients.rows", experiment.initial_client_state, experiment.population)
         self.committed: int | None = None
         self.fingerprints: dict[str, Any] = {}
         """Of data, own model and own method, as `fingerprints.settle` has them."""
@@ -226,8 +226,8 @@ class Checkpoint:
             {
                 "format": FORMAT,
                 "round": progress.round,
-                "scenario": numeric(self.world.scenario),
-                "ends": ends(self.world.scenario),
+                "scenario": numeric(self.experiment.scenario),
+                "ends": ends(self.experiment.scenario),
                 "fingerprints": self.fingerprints,
                 "server": name,
                 "sha256": hashlib.sha256(content).hexdigest(),
@@ -263,12 +263,12 @@ class Checkpoint:
         smoothed = Smoothed(**manifest["smoothed"])
         totals = {total: manifest["totals"][total] for total in _TOTALS}
         progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **totals)
-        store = ClientStates(self.world.state_limit, self.folder)
+        store = ClientStates(self.experiment.state_limit, self.folder)
         if self.rows.used:
             if manifest["clients"] != self.rows.layout():
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
             for client, state in self.rows.load(progress.round, manifest["stamps"]):
-                store.put(client, moved(state, self.world.device))
+                store.put(client, moved(state, self.experiment.device))
             store.touched.clear()
         return progress, store
 
@@ -282,21 +282,23 @@ class Checkpoint:
         return progress, store
 
     def _check_scenario(self, written: dict[str, Any]) -> None:
-        other = other_setting(written, self.world.scenario)
+        other = other_setting(written, self.experiment.scenario)
         if other is not None:
             name, now, was = other
             raise UserError(
                 f"{name} is {now}, but {self.folder.parent} was run with {was}; start a new run to change it"
             )
 
-    def _models(self, path: Path, digest: str) -> tuple[Model, Model | None]:
+    def _models(self, path: Path, digest: str) -> tuple[GlobalState, GlobalState | None]:
         tensors = read_tensors(path, digest)
-        template = _tree(begin(self.world))
+        template = _tree(begin(self.experiment))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {
             path: leaf.shape for path, leaf in tensors.items()
         }:
             raise UserError(f"{path} does not fit this method and model: other tensors or shapes")
-        filled = moved(laid_out(refill(template, [tensors[name] for name in expected]), template), self.world.device)
-        best = Model(filled["best"]["model"], filled["best"]["buffers"], {}) if "best" in filled else None
-        return Model(filled["model"], filled["buffers"], filled["server"]), best
+        filled = moved(
+            laid_out(refill(template, [tensors[name] for name in expected]), template), self.experiment.device
+        )
+        best = GlobalState(filled["best"]["model"], filled["best"]["buffers"], {}) if "best" in filled else None
+        return GlobalState(filled["model"], filled["buffers"], filled["server"]), best

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headway.engine.client_rounds import ClientState
 from headway.engine.states import from_row, read_at, row_bytes, write_at
 from headway.errors import DamagedRun
 from headway.trees import named_leaves, nbytes
@@ -29,8 +30,8 @@ _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
 class ClientRows:
     """The rows of one run. `newcomer` is a client state that shows their layout."""
 
-    def __init__(self, path: Path, newcomer: dict[str, Any], population: int) -> None:
-        self.path, self.newcomer, self.population = path, newcomer, population
+    def __init__(self, path: Path, newcomer: ClientState, population: int) -> None:
+        self.path, self.initial_client_state, self.population = path, newcomer, population
         self.row_bytes = nbytes(newcomer)
         self.head_bytes = population * 2 * _STAMP.itemsize
 
@@ -45,7 +46,7 @@ class ClientRows:
 
     def layout(self) -> list[list[Any]]:
         """Name, type and shape of each leaf, in the order of a row's bytes."""
-        found = named_leaves(self.newcomer)
+        found = named_leaves(self.initial_client_state)
         return [[name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)] for name, leaf in found.items()]
 
     def _stamps(self, handle: int) -> np.ndarray:
@@ -87,7 +88,7 @@ class ClientRows:
         finally:
             os.close(handle)
 
-    def load(self, round: int, digest: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def load(self, round: int, digest: str) -> Iterator[tuple[int, ClientState]]:
         """Every client with its state as of the checkpoint of `round`, one after another."""
         if not self.path.is_file() or self.path.stat().st_size != self.size:
             raise DamagedRun(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
@@ -113,14 +114,14 @@ class ClientRows:
         finally:
             os.close(handle)
 
-    def _read(self, handle: int, client: int, stamps: np.ndarray) -> dict[str, Any]:
+    def _read(self, handle: int, client: int, stamps: np.ndarray) -> ClientState:
         slot = int(np.argmax(stamps["round"]))
         content = read_at(handle, self.row_bytes, self._offset(client, slot))
         if zlib.crc32(content) != int(stamps[slot]["crc"]):
             raise DamagedRun(
                 f"the checkpoint is damaged: the state of client {client} in {self.path} fails its checksum"
             )
-        return from_row(content, self.newcomer)
+        return from_row(content, self.initial_client_state)
 
 
 def verify_rows(path: Path, layout: list[list[Any]], round: int, digest: str) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from headway.data.sources.files import user_cache
-from headway.engine.choice import choose, runs_on
 from headway.engine.executor import Executor
+from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
-from headway.engine.world import World
+from headway.engine.selection import choose, runs_on
 from headway.errors import UserError
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
@@ -40,51 +40,53 @@ _SAME_WORK = {
 """Settings that make a step neither longer nor shorter."""
 
 
-def chosen(world: World, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
+def chosen(experiment: Experiment, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
     """An executor, and its name with how it was chosen where nobody asked for it by name."""
-    if asked not in CHOOSING or world.scenario.deterministic:  # then no stopwatch decides
-        executor = choose(world, asked, tell)
+    if asked not in CHOOSING or experiment.scenario.deterministic:  # then no stopwatch decides
+        executor = choose(experiment, asked, tell)
         return executor, executor.name
-    path = _path(world, asked)
-    remembered = _remembered(path, world)
+    path = _path(experiment, asked)
+    remembered = _remembered(path, experiment)
     if remembered is not None:
-        executor = choose(world, remembered, tell)
+        executor = choose(experiment, remembered, tell)
         if executor.name == remembered:
             return executor, f"{remembered} (remembered)"
         executor.close()  # it cannot take this work any more
-    executor = choose(world, asked, tell)
-    _remember(path, executor.name, world, asked)
+    executor = choose(experiment, asked, tell)
+    _remember(path, executor.name, experiment, asked)
     return executor, f"{executor.name} (measured)"
 
 
-def _path(world: World, asked: str) -> Path | None:
+def _path(experiment: Experiment, asked: str) -> Path | None:
     """The file of this work on this machine; None where there is no place for it."""
     with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
         named = os.environ.get("HEADWAY_CACHE")
-        return (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(world, asked))[:32]}.json"
+        return (
+            (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
+        )
     return None
 
 
-def _about(world: World, asked: str) -> dict[str, Any]:
+def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
     """On what the fastest executor depends."""
-    settings = {name: value for name, value in world.scenario.as_dict().items() if name not in _SAME_WORK}
-    leaves = named_leaves(world.network.parameters).items()
-    network = [str(world.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
-    made_on = hardware_and_versions(world.device)
+    settings = {name: value for name, value in experiment.scenario.as_dict().items() if name not in _SAME_WORK}
+    leaves = named_leaves(experiment.network.parameters).items()
+    network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
+    made_on = hardware_and_versions(experiment.device)
     versions = {name: made_on["versions"].get(name) for name in ("headway", "torch", "cuda")}
     return {
         "asked": asked,
         "machine": {"processor": processor(), "cores": cores(), "hardware": made_on["hardware"], **versions},
         "settings": settings,
-        "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(world.method)),
+        "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(experiment.method)),
         "network": checksum(network)[:32],
-        "population": world.population,
-        "sample": [str(world.federation.train.y.dtype), *world.federation.sample_shape],
-        "shapes": {name: list(shape) for name, shape in world.shapes.items()},
+        "population": experiment.population,
+        "sample": [str(experiment.federation.train.y.dtype), *experiment.federation.sample_shape],
+        "shapes": {name: list(shape) for name, shape in experiment.shapes.items()},
     }
 
 
-def _remembered(path: Path | None, world: World) -> str | None:
+def _remembered(path: Path | None, experiment: Experiment) -> str | None:
     """The executor that was chosen for this work, where it still can run here."""
     if path is None:
         return None
@@ -92,10 +94,10 @@ def _remembered(path: Path | None, world: World) -> str | None:
         name = read_checked(path).get("executor")
     except (UserError, OSError):
         return None
-    return name if isinstance(name, str) and name in EXECUTORS and runs_on(name, world.device) else None
+    return name if isinstance(name, str) and name in EXECUTORS and runs_on(name, experiment.device) else None
 
 
-def _remember(path: Path | None, executor: str, world: World, asked: str) -> None:
+def _remember(path: Path | None, executor: str, experiment: Experiment, asked: str) -> None:
     """Write beside, then rename over: of two who write at once, one is there in the end, and whole."""
     if path is None:
         return
@@ -104,7 +106,7 @@ def _remember(path: Path | None, executor: str, world: World, asked: str) -> Non
         handle, beside = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with open(handle, "wb") as file:
-                file.write(sealed_json({"executor": executor, **json.loads(json.dumps(_about(world, asked)))}))
+                file.write(sealed_json({"executor": executor, **json.loads(json.dumps(_about(experiment, asked)))}))
             os.replace(beside, path)
         except BaseException:
             os.unlink(beside)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from headway.data.federation import Federation, Samples, Windows
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.methods.spelling import method as spelled
 from headway.runs.digest import content, digest
@@ -31,31 +31,31 @@ Fingerprints = dict[str, str]
 """By what it is of, in the words of an error."""
 
 
-def fingerprints(world: World) -> Fingerprints:
+def fingerprints(experiment: Experiment) -> Fingerprints:
     """Of everything of a run that its scenario only names."""
-    found = _clients(world) | _data(world.split)
-    if world.scenario.model == "own":
-        found["the model"] = digest(world.network.original)
-    if not _in_catalogue(world):
-        for name, part in world.method.parts():
+    found = _clients(experiment) | _data(experiment.split)
+    if experiment.scenario.model == "own":
+        found["the model"] = digest(experiment.network.original)
+    if not _in_catalogue(experiment):
+        for name, part in experiment.method.parts():
             found[f"the method's part '{name}'"] = digest(part)
-        found["the method's wire"] = digest(world.method.wire)
+        found["the method's wire"] = digest(experiment.method.wire)
     return found
 
 
-def _in_catalogue(world: World) -> bool:
+def _in_catalogue(experiment: Experiment) -> bool:
     try:
-        return spelled(world.method.name) == world.method
+        return spelled(experiment.method.name) == experiment.method
     except UserError:
         return False
 
 
-def _clients(world: World) -> Fingerprints:
+def _clients(experiment: Experiment) -> Fingerprints:
     """Who holds what. Own data lies client after client, so that sizes say it."""
-    if world.scenario.data == "own":
-        sizes = _sum(world.split.sizes.astype("<i8"))
-        return {"the number of clients": str(len(world.split.clients)), "the clients' numbers of samples": sizes}
-    return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in world.split.clients))}
+    if experiment.scenario.data == "own":
+        sizes = _sum(experiment.split.sizes.astype("<i8"))
+        return {"the number of clients": str(len(experiment.split.clients)), "the clients' numbers of samples": sizes}
+    return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in experiment.split.clients))}
 
 
 def _sum(*parts: torch.Tensor | np.ndarray) -> str:
@@ -93,7 +93,7 @@ def _sampled(pool: Samples) -> str:
 
 def settle(
     manifest: dict[str, Any] | None,
-    world: World,
+    experiment: Experiment,
     folder: Path,
     accept: bool,
     tell: Callable[[str], None],
@@ -102,7 +102,7 @@ def settle(
 
     `accept`: go on with what has changed, and record since which round.
     """
-    now = fingerprints(world)
+    now = fingerprints(experiment)
     if manifest is None:
         return {"now": now}
     before = manifest.get("fingerprints")
@@ -116,8 +116,8 @@ def settle(
         return dict(before)
     what = ", ".join(changed)
     if not accept:
-        named = world.scenario.data != "own" and not any("model" in one or "method" in one for one in changed)
-        subject = f"the data '{world.scenario.data}'" if named else "what is given"
+        named = experiment.scenario.data != "own" and not any("model" in one or "method" in one for one in changed)
+        subject = f"the data '{experiment.scenario.data}'" if named else "what is given"
         raise UserError(
             f"{subject} is not what {folder} was run with: {what} changed; start a new run, or go on with what "
             "has changed by accept_changes=True (--accept-changes)"

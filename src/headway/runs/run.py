@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from headway.engine import simulation
-from headway.engine.choice import kept
+from headway.engine.building import build
 from headway.engine.executor import Executor
+from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
 from headway.engine.pool import STOPPING
+from headway.engine.selection import inherited_executor
 from headway.engine.simulation import Progress
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError, shown
 from headway.measure.summary import summarise
 from headway.methods.method import Method
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 class Observer(Protocol):
     """Somebody who watches a run: a progress bar, a notebook, nobody."""
 
-    def begins(self, world: World, done: int, executor: str) -> None: ...
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None: ...
     def round(self, record: dict[str, Any]) -> None: ...
     def tell(self, message: str) -> None: ...
 
@@ -67,11 +68,11 @@ class Unwatched:
     def said(self) -> set[str]:
         return set()
 
-    def begins(self, world: World, done: int, executor: str) -> None:
-        if world.task not in self.said and sys.stderr is not None:
-            self.said.add(world.task)
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        if experiment.task not in self.said and sys.stderr is not None:
+            self.said.add(experiment.task)
             with contextlib.suppress(OSError, ValueError):  # a line that nobody can read stops no run
-                print(f"headway: task: {world.task}", file=sys.stderr)
+                print(f"headway: task: {experiment.task}", file=sys.stderr)
 
     def round(self, record: dict[str, Any]) -> None:
         pass
@@ -96,7 +97,7 @@ def as_observer(given: Observer | None) -> Observer:
             fits = True
         if not fits:
             raise UserError(
-                f"observer is {shown(given)}; it must have the methods begins(world, done, executor), round(record) "
+                f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), round(record) "
                 "and tell(message)"
             )
     return Unwatched() if given is None else given
@@ -173,44 +174,46 @@ def _asked_to_stop(observer: Observer) -> Iterator[_Asked]:
 
 
 def _drive(
-    world: World, folder: Path | None, observer: Observer, track: Mapping[str, Tracker], accept: bool = False
+    experiment: Experiment, folder: Path | None, observer: Observer, track: Mapping[str, Tracker], accept: bool = False
 ) -> Result:
     """Run from the checkpoint (or from the start) to the end, saving as it goes."""
-    checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
-    asked, threads = world.scenario.executor, None
+    checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
+    asked, threads = experiment.scenario.executor, None
     if folder and checkpoint:
-        checkpoint.fingerprints = unchanged(folder, world, observer, accept)
+        checkpoint.fingerprints = unchanged(folder, experiment, observer, accept)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        asked, threads = kept(asked, manifest["executor"], world.device), manifest["threads"]
-        if threads is None and world.scenario.deterministic:
+        asked, threads = inherited_executor(asked, manifest["executor"], experiment.device), manifest["threads"]
+        if threads is None and experiment.scenario.deterministic:
             observer.tell(f"{folder} does not say with how many threads it began; its bits depend on it")
-    with execution.threads(world.scenario.deterministic, threads) as count:
+    with execution.threads(experiment.scenario.deterministic, threads) as count:
         if checkpoint is not None:
             checkpoint.threads = count
-        executor, label = execution.chosen(world, asked, observer.tell)  # before the lock: workers would inherit it
+        executor, label = execution.chosen(
+            experiment, asked, observer.tell
+        )  # before the lock: workers would inherit it
         try:
             with _lines(folder) as file, Tracking(track, observer.tell) as tracking:
-                return _driven(world, folder, checkpoint, executor, label, file, observer, tracking, accept)
+                return _driven(experiment, folder, checkpoint, executor, label, file, observer, tracking, accept)
         finally:
             executor.close()
 
 
 def _begun(
-    folder: Path | None, checkpoint: Checkpoint | None, world: World, accept: bool
+    folder: Path | None, checkpoint: Checkpoint | None, experiment: Experiment, accept: bool
 ) -> tuple[Progress, ClientStates, Rounds]:
     """Where a run stands: at its checkpoint, with what came after it removed, or at the start."""
     if folder is None or checkpoint is None:
-        return simulation.begin(world), ClientStates(world.state_limit), Rounds([], True, 0)
+        return simulation.begin(experiment), ClientStates(experiment.state_limit), Rounds([], True, 0)
     path, exists = folder / ROUNDS, checkpoint.exists()
     if not exists and path.stat().st_size:
         raise UserError(
             f"{checkpoint.manifest} is missing, though rounds were run: put the checkpoint back from a copy, or start "
             f"again: headway run --scenario {folder / 'scenario.toml'} --out NEW"
         )
-    checkpoint.split = splits.keep(folder, world, accept, checkpoint.read()["split"] if exists else None)
+    checkpoint.split = splits.keep(folder, experiment, accept, checkpoint.read()["split"] if exists else None)
     if not exists:
-        return simulation.begin(world), ClientStates(world.state_limit, folder), Rounds([], True, 0)
+        return simulation.begin(experiment), ClientStates(experiment.state_limit, folder), Rounds([], True, 0)
     found = read_folder(folder)  # all of it, before anything is changed
     progress, store = checkpoint.reopen()
     records.cut(path, found.rounds)
@@ -220,7 +223,7 @@ def _begun(
 
 
 def _driven(
-    world: World,
+    experiment: Experiment,
     folder: Path | None,
     checkpoint: Checkpoint | None,
     executor: Executor,
@@ -230,17 +233,17 @@ def _driven(
     tracking: Tracking,
     accept: bool,
 ) -> Result:
-    scenario = world.scenario
-    progress, store, begun = _begun(folder, checkpoint, world, accept)
+    scenario = experiment.scenario
+    progress, store, begun = _begun(folder, checkpoint, experiment, accept)
     past, chain = begun.records, begun.chain
     if not begun.checked:
         observer.tell(UNCHECKED)
     if folder is not None:
         (folder / "summary.json").unlink(missing_ok=True)  # of a failure before
-    observer.begins(world, progress.round, label)
-    if world.doubt is not None:
-        observer.tell(world.doubt)
-    tracking.begins(world, folder, executor.name, past)
+    observer.begins(experiment, progress.round, label)
+    if experiment.doubt is not None:
+        observer.tell(experiment.doubt)
+    tracking.begins(experiment, folder, executor.name, past)
 
     def save() -> None:
         if checkpoint:
@@ -252,7 +255,7 @@ def _driven(
     with _asked_to_stop(observer) as stop:
         save()
         try:
-            for record, progress in simulation.simulate(world, executor, store, progress):  # noqa: B020
+            for record, progress in simulation.simulate(experiment, executor, store, progress):  # noqa: B020
                 if scenario.validation is not None:
                     record["measured_on"] = "validation"
                 past.append(record)
@@ -276,23 +279,23 @@ def _driven(
                 write_checked(folder / "summary.json", {"finished": False, "failure": told})
             raise
         save()
-    if stop.number is not None and not simulation.finished(world, progress):
+    if stop.number is not None and not simulation.finished(experiment, progress):
         raise Interrupted(stop.number)
-    module = world.network.module(progress.output.theta, progress.output.buffers)
-    result = Result(world.method.name, scenario, past, lambda: module, executor.name, folder, begun.checked)
+    module = experiment.network.module(progress.output.theta, progress.output.buffers)
+    result = Result(experiment.method.name, scenario, past, lambda: module, executor.name, folder, begun.checked)
     tracking.ends(result.summary)
     if folder:
         accepted = checkpoint.fingerprints.get("accepted") if checkpoint else None
         changes = {"accepted_changes": accepted} if accepted else {}
-        made_on = {"environment": hardware_and_versions(world.device), "chain": chain.whole}
+        made_on = {"environment": hardware_and_versions(experiment.device), "chain": chain.whole}
         write_checked(folder / "summary.json", {"finished": True, **result.summary, **changes, **made_on})
     return result
 
 
-def unchanged(folder: Path, world: World, observer: Observer, accept: bool = False) -> dict[str, Any]:
+def unchanged(folder: Path, experiment: Experiment, observer: Observer, accept: bool = False) -> dict[str, Any]:
     """Refuse data, an own model or an own method that the run in a folder did not begin with, unless it is accepted."""
-    checkpoint = Checkpoint(folder / "checkpoint", world)
-    return settle(checkpoint.read() if checkpoint.exists() else None, world, folder, accept, observer.tell)
+    checkpoint = Checkpoint(folder / "checkpoint", experiment)
+    return settle(checkpoint.read() if checkpoint.exists() else None, experiment, folder, accept, observer.tell)
 
 
 @contextmanager
@@ -335,9 +338,9 @@ def simulate(
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = checked(method)
     chosen = chosen.changed(method=built.name)
-    world = build(chosen, built, **objects)
-    folder = None if place is None else claim(place, world.scenario)
-    return _drive(world, folder, observer, watching)
+    experiment = build(chosen, built, **objects)
+    folder = None if place is None else claim(place, experiment.scenario)
+    return _drive(experiment, folder, observer, watching)
 
 
 def sorted_out(
@@ -422,7 +425,7 @@ def _opened(folder: Path) -> Scenario:
 
 def _world(
     folder: Path, method: Method | None, model: nn.Module | None, clients: Sequence[Any] | None, test: Any
-) -> World:
+) -> Experiment:
     scenario = _opened(folder)
     if scenario.model == "own" and model is None:
         raise UserError(f"{folder} was run with a model of its own; give it again: headway.resume(…, model=…)")
@@ -471,11 +474,11 @@ def resume(
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    world = _world(folder, method, model, clients, test)
+    experiment = _world(folder, method, model, clients, test)
     if finished(folder):
-        unchanged(folder, world, observer, accept_changes)
-        return _told(_loaded(world, folder), observer)
-    return _drive(world, folder, observer, watching, accept_changes)
+        unchanged(folder, experiment, observer, accept_changes)
+        return _told(_loaded(experiment, folder), observer)
+    return _drive(experiment, folder, observer, watching, accept_changes)
 
 
 def _told(result: Result, observer: Observer) -> Result:
@@ -508,14 +511,14 @@ def load_run(
     return _told(_loaded(_world(folder, method, model, clients, test), folder), observer or Unwatched())
 
 
-def _loaded(world: World, folder: Path) -> Result:
-    checkpoint = Checkpoint(folder / "checkpoint", world)
+def _loaded(experiment: Experiment, folder: Path) -> Result:
+    checkpoint = Checkpoint(folder / "checkpoint", experiment)
     if not checkpoint.exists():
         raise UserError(f"{folder} has no checkpoint yet")
     found = read_folder(folder)
     splits.verify(folder, checkpoint.read()["split"])
     progress, _ = checkpoint.load()
-    module = world.network.module(progress.output.theta, progress.output.buffers)
+    module = experiment.network.module(progress.output.theta, progress.output.buffers)
     return _result(found, lambda: module)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from headway.data.federation import Federation, Samples
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
 from headway.errors import DamagedRun, UserError
 from headway.runs.files import read_plain, write_atomically
 
@@ -59,14 +59,14 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
     return file.getvalue()
 
 
-def keep(folder: Path, world: World, accept: bool = False, expected: str | None = None) -> str:
+def keep(folder: Path, experiment: Experiment, accept: bool = False, expected: str | None = None) -> str:
     """Write the run's split, or refuse a run whose split is not what it was; the split's digest.
 
     `accept`: write it anew. `expected` is the digest that the run's checkpoint has.
     """
-    if world.scenario.data == "own":
+    if experiment.scenario.data == "own":
         return ""
-    path, now = folder / "split.npz", _held(world.federation)
+    path, now = folder / "split.npz", _held(experiment.federation)
     digest = _digest(now)
     if not accept and not path.is_file() and expected not in (None, digest):
         raise DamagedRun(f"{path} is missing, and data or split are not what {folder} was run with; put it back")
@@ -74,11 +74,11 @@ def keep(folder: Path, world: World, accept: bool = False, expected: str | None 
         write_atomically(path, _packed(now))
         return digest
     written = _read(path)
-    if "fingerprint" in written and written["fingerprint"] != _old_fingerprint(world.federation):
-        raise UserError(f"the data '{world.scenario.data}' is not what {folder} was run with; start a new run")
+    if "fingerprint" in written and written["fingerprint"] != _old_fingerprint(experiment.federation):
+        raise UserError(f"the data '{experiment.scenario.data}' is not what {folder} was run with; start a new run")
     if not all(np.array_equal(written.get(name, ()), now[name]) for name in now):
         raise UserError(
-            f"the split '{world.scenario.partition}' is not the one in {path}; start a new run, or put back the files "
+            f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the files "
             "and the version of headway that the run began with"
         )
     if expected not in (None, digest):

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from headway.engine.choice import kept
-from headway.engine.world import device_of
+from headway.engine.building import device_of
+from headway.engine.selection import inherited_executor
 from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
@@ -203,7 +203,9 @@ def _run_all(
                 failed[f"{method.name}, seed {one.seed}"] = fault
                 continue
             runs.setdefault(method.name, []).append(result)
-            executor = kept(executor, result.executor, device)  # one choice for all, so that they can be compared
+            executor = inherited_executor(
+                executor, result.executor, device
+            )  # one choice for all, so that they can be compared
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause

@@ -21,8 +21,8 @@ from typing import Any
 from torch import nn
 
 from headway.data.sources.files import Missing
-from headway.engine.choice import runs_on
-from headway.engine.world import build, device_of
+from headway.engine.building import build, device_of
+from headway.engine.selection import runs_on
 from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory, UserError, shown
 from headway.methods.spelling import method as spelled
 from headway.runs import run, splits
@@ -427,9 +427,9 @@ class _Runner:
         one, place = begun[0]
         anywhere = scenario_in(place).changed(device="cpu", precision="auto")
         with contextlib.suppress(Missing):  # what is not there any more cannot be another
-            world = build(anywhere, spelled(one.method), **self.own)
-            run.unchanged(place, world, self.observer or run.Unwatched())
-            splits.keep(place, world)
+            experiment = build(anywhere, spelled(one.method), **self.own)
+            run.unchanged(place, experiment, self.observer or run.Unwatched())
+            splits.keep(place, experiment)
 
     def _chose(self, model: str, executor: str) -> None:
         """Remember an executor, unless it is of a run that another device began."""

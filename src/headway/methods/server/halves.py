@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headway.methods.arguments import Momentum, Rate, slot
-from headway.methods.slots import End, Fields, State, Uploads
+from headway.methods.slots import Facts, Fields, State, Uploads
 from headway.vectors import Vector
 
 
@@ -77,8 +77,8 @@ class direction_mean:
     def server_state(self, model: Vector, population: int) -> State:
         return {"direction": model.zeros()}
 
-    def derive(self, fields: Fields, end: End) -> dict[str, Vector]:
-        return {"direction": -fields["delta"] / end.rate_sum}
+    def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
+        return {"direction": -fields["delta"] / facts.rate_sum}
 
     def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
         return model, {"direction": uploads.mean["direction"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest, shown
 
 NAMES = {
@@ -115,10 +115,10 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker
     return found
 
 
-def _name(world: World, folder: Path | None) -> str:
+def _name(experiment: Experiment, folder: Path | None) -> str:
     """The run's folder as seen from here, or the method with its seed and the time."""
     if folder is None:
-        return f"{world.method.name}-seed-{world.scenario.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return f"{experiment.method.name}-seed-{experiment.scenario.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     whole = folder.absolute()
     seen = Path(os.path.relpath(whole))
     return str(whole.relative_to(whole.anchor) if ".." in seen.parts else seen)
@@ -140,10 +140,12 @@ class Tracking:
         status = "finished" if kind is None else "stopped" if stopped else "failed"
         self._each(lambda tracker: tracker.closes(status))
 
-    def begins(self, world: World, folder: Path | None, executor: str, past: Sequence[dict[str, Any]]) -> None:
+    def begins(
+        self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[dict[str, Any]]
+    ) -> None:
         if self.trackers:
-            parameters = {**world.scenario.as_dict(), "executor": executor}
-            run = Tracked(_name(world, folder), folder, parameters, list(past))
+            parameters = {**experiment.scenario.as_dict(), "executor": executor}
+            run = Tracked(_name(experiment, folder), folder, parameters, list(past))
             self._each(lambda tracker: tracker.begins(run))
 
     def round(self, record: dict[str, Any]) -> None:
