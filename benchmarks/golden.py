@@ -24,14 +24,15 @@ in these cases:
   failing       on_failure=skip, with a client whose samples overflow
   watching      validation, the global loss, an evaluation every second round, equal weights
 
-Equal means: every field of every round record (but `chain`, and those with `seconds` in their name), the bytes of every
-parameter and buffer of the model that is handed over, and those of the checkpoint: server state and client states. A
-run that the old tree refuses must be refused by the new one. A run that only the new tree has is listed and no fault.
+Equal means: every field of every round record (but `chain`, those with `seconds` in their name and the words of a
+failure), the bytes of every parameter and buffer of the model that is handed over, and those of the checkpoint: server
+state and client states. A run that the old tree refuses must be refused by the new one. A run that only the new tree
+has is listed and is not a fault.
 
 `--quick` plays every method plainly in serial and batched, and one further case of each method. `--keep FILE` holds
 what the old tree gave, so that the next comparison plays only the new one; it is believed only for the same commit (for
-the same content of its `src`), threads, versions of Python, torch, NumPy and safetensors, machine and version of this
-script.
+the same content of its `src`), threads, versions of Python, torch, NumPy and safetensors, machine, and version of the
+part of this script that plays.
 
 No stored bits are compared across machines. Compiled executors are compared by `make soak`, those on a GPU by
 `benchmarks/agreement.py`. Exit code 1 where anything differs.
@@ -57,11 +58,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-
-RENAMED_FIELDS: dict[str, str] = {}
-"""Fields of a round record that the new tree calls otherwise: {name in the old tree: name in the new one}."""
-RENAMED_TENSORS: dict[str, str] = {}
-"""Tensors of a checkpoint that the new tree calls otherwise: {name in the old tree: name in the new one}."""
 
 PARTS = ("method", "executor", "case", "network", "precision")
 """What a run is named after, in this order."""
@@ -90,22 +86,22 @@ CASES: dict[str, dict[str, Any]] = {
 # ── one tree, in a process of its own: nothing before `play` imports headway ──────────────────────────────────────────
 
 
-def unequal_clients(failing: bool) -> dict[str, Any]:
+def unequal_clients(failing: bool, precision: str) -> dict[str, Any]:
     """Six clients with their own mixes of classes, and a test set; with `failing`, the fourth overflows."""
     import numpy as np
 
-    draw = np.random.default_rng(2024)
+    draw, kind = np.random.default_rng(2024), np.float64 if precision == "fp64" else np.float32
     centres = draw.normal(size=(CLASSES, FEATURES))
 
     def samples(count: int, mix: Any) -> tuple[Any, Any]:
         y = draw.choice(CLASSES, count, p=mix)
-        return (centres[y] + 0.5 * draw.normal(size=(count, FEATURES))).astype(np.float32), y
+        return (centres[y] + 0.5 * draw.normal(size=(count, FEATURES))).astype(kind), y
 
     clients = [samples(count, draw.dirichlet([1.0] * CLASSES)) for count in SIZES]
     test = samples(40, [1 / CLASSES] * CLASSES)
     if failing:
         x, y = clients[3]
-        clients[3] = np.sign(x) * np.finfo(np.float32).max, y
+        clients[3] = np.sign(x) * np.finfo(kind).max, y
     return {"clients": clients, "test": test}
 
 
@@ -186,6 +182,14 @@ def checkpoint_digests(folder: Path) -> dict[str, str]:
     return found
 
 
+def repeatable(record: dict[str, Any]) -> dict[str, Any]:
+    """A round record without what depends on the clock, and without the words in which a failure is told."""
+    record = {name: value for name, value in record.items() if "seconds" not in name and name != "chain"}
+    for failure in record.get("failures", []):
+        failure.pop("cause", None)
+    return record
+
+
 def played(run: dict[str, str], folder: Path) -> dict[str, Any]:
     """What one run gave: its records without the clock, and digests; or the kind of error that ended it."""
     import headway
@@ -198,7 +202,7 @@ def played(run: dict[str, str], folder: Path) -> dict[str, Any]:
         result = headway.simulate(
             spelled,
             model=network(run["network"]),
-            **unequal_clients(run["case"] == "failing"),
+            **unequal_clients(run["case"] == "failing", run["precision"]),
             **settings,
             device="cpu",
             precision=run["precision"],
@@ -210,15 +214,9 @@ def played(run: dict[str, str], folder: Path) -> dict[str, Any]:
         )
     except headway.UserError as fault:
         return {"refused": type(fault).__name__, "words": " ".join(str(fault).split())}
-    records = [
-        {name: value for name, value in json.loads(json.dumps(record)).items() if "seconds" not in name}
-        for record in result.records
-    ]
-    for record in records:
-        record.pop("chain", None)
     return {
         "executor": result.executor,
-        "records": records,
+        "records": [repeatable(json.loads(json.dumps(record))) for record in result.records],
         "model": {name: digest(tensor) for name, tensor in result.model.state_dict().items()},
         "checkpoint": checkpoint_digests(folder / "checkpoint"),
     }
@@ -264,6 +262,12 @@ def play(plan: dict[str, Any], out: Path) -> None:
 
 
 # ── both trees ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+RENAMED_FIELDS: dict[str, str] = {}
+"""Fields of a round record that the new tree calls otherwise: {name in the old tree: name in the new one}."""
+RENAMED_TENSORS: dict[str, str] = {}
+"""Tensors of a checkpoint that the new tree calls otherwise: {name in the old tree: name in the new one}."""
 
 
 def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
@@ -367,13 +371,14 @@ def identity(tree: Path, threads: int) -> dict[str, Any] | None:
     """On what the bits of a tree depend; None where its `src` has changes that no commit holds."""
     if git("status", "--porcelain", "--", "src", place=tree):
         return None
+    playing = Path(__file__).read_text().split('"""', 2)[2].partition("# ── both trees")[0]
     return {
         "source": git("rev-parse", "HEAD:src", place=tree),
         "threads": threads,
         **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "safetensors")},
         "python": platform.python_version(),
         "machine": machine(),
-        "script": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+        "script": hashlib.sha256(playing.encode()).hexdigest(),
     }
 
 
