@@ -20,7 +20,7 @@ from headway.runs import run
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json
 from headway.vectors import Vector, named_leaves
-from killing import Case, Life, Moment, control, killed, lingering, lived, wait_for
+from killed_runs import Case, Life, Moment, control, killed, lingering, lived, wait_for
 
 STATELESS = Case("fedacg")
 STATEFUL = Case(headway.Method(local=control(), name="composed"), settings={"batches": "continued"})
