@@ -20,7 +20,7 @@ from headway.papers.board.picture import drawable, drawn
 from headway.papers.plan import plan
 from headway.papers.preset import every_preset, preset
 from headway.runs.files import write_json
-from test_page import NASTY, Parsed, found
+from test_comparison_page import NASTY, Parsed, found
 
 ROOT = Path(__file__).parents[1]
 FRACTIONS = {"fedavg": (0.74, 0.75, 0.76), "fedacg": (0.852,), "feddyn": (0.8, 0.81)}

@@ -13,7 +13,6 @@ import torch
 
 from conftest import played
 from conftest import world as any_world
-from demanding import PROGRAMS
 from headway.engine.cost import cost
 from headway.engine.round import start
 from headway.engine.serial import Serial
@@ -29,6 +28,7 @@ from headway.methods.wire import Wire
 from headway.runs.checkpoint import Checkpoint
 from headway.trees import copied, leaves_of, nbytes
 from headway.vectors import Vector
+from methods_under_test import PROGRAMS
 
 NAMES = list(METHODS)
 SPELLED = [*NAMES, *PROGRAMS]

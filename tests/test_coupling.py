@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import NETWORKS, SMALL, distance, unequal_clients, world
-from coupled import COUPLED, averaged_by_hand, coupled_world
-from demanding import EVERY
+from coupled_networks import COUPLED, averaged_by_hand, coupled_world
 from headway.engine import choice, coupling
 from headway.engine.batched import alike
 from headway.engine.choice import choose, made
@@ -22,6 +21,7 @@ from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method
+from methods_under_test import EVERY
 
 compiling = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler"),

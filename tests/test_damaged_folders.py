@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import headway as hw
 from conftest import SMALL, norm_free, unequal_clients
-from damaging import Look, damaged
+from damaged_files import Look, damaged
 from headway.cli import main as cli
 from headway.errors import UserError
 from headway.papers import claims, reproduce
@@ -28,7 +28,7 @@ from headway.runs.files import read_json, write_checked, write_json
 from headway.runs.run import Result
 from headway.runs.study import load_study, resume_study
 from headway.scenario import FREE
-from test_going_on import Stopping
+from test_resume_with_changes import Stopping
 
 COUNT = int(os.environ.get("HEADWAY_DAMAGE", "120"))
 SCENARIO = SMALL.changed(rounds=4, checkpoint_every=2, deterministic=True, executor="serial")

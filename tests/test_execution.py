@@ -22,7 +22,7 @@ from headway.engine.choice import choose
 from headway.engine.executor import CannotExecute, Executor
 from headway.runs import execution
 from headway.runs.files import read_json, write_checked
-from test_going_on import Stopping
+from test_resume_with_changes import Stopping
 
 QUICK: dict[str, Any] = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu"}
 Fastest = Callable[[str], None]

@@ -11,7 +11,6 @@ from torch import nn
 
 import headway as hw
 from conftest import SMALL, distance, played, unequal_clients, world
-from demanding import EVERY
 from headway.engine import choice
 from headway.engine import round as rounds
 from headway.engine import world as worlds
@@ -24,6 +23,7 @@ from headway.errors import ClientError
 from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.trees import leaves_of
+from methods_under_test import EVERY
 
 
 def state_of(progress: Any) -> dict[str, Any]:

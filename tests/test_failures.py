@@ -23,7 +23,7 @@ from headway.errors import ClientError, Diverged, OutOfMemory, UserError
 from headway.methods.slots import Output, State, Step
 from headway.random import built
 from headway.vectors import Vector
-from test_going_on import Stopping
+from test_resume_with_changes import Stopping
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from conftest import NETWORKS, SMALL, distance, played, unequal_clients, world
-from coupled import COUPLED, coupled_world
-from demanding import EVERY
+from coupled_networks import COUPLED, coupled_world
 from headway import random
 from headway.engine import evaluation, graphed
 from headway.engine.choice import made
@@ -37,6 +36,7 @@ from headway.methods.slots import Uploads
 from headway.methods.spelling import method
 from headway.random import built
 from headway.vectors import Vector
+from methods_under_test import EVERY
 
 LAYOUTS = ("streams", "stacked")
 

@@ -22,7 +22,7 @@ from headway.engine.world import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.scenario import Scenario, scenario
-from sourcing import refused
+from source_files import refused
 
 USERS = 6
 PAIR = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]))

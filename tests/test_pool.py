@@ -20,7 +20,7 @@ from conftest import world
 from headway.engine import choice, pool
 from headway.engine.pool import Pool
 from headway.errors import MachineError
-from killing import CONTEXT
+from killed_runs import CONTEXT
 
 forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 

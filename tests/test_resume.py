@@ -21,7 +21,7 @@ from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json
 from headway.trees import named_leaves
 from headway.vectors import Vector
-from killing import Case, Life, Moment, control, killed, lingering, lived, wait_for
+from killed_runs import Case, Life, Moment, control, killed, lingering, lived, wait_for
 
 STATELESS = Case("fedacg")
 STATEFUL = Case(headway.Method(local=control(), name="composed"), settings={"batches": "continued"})

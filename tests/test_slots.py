@@ -14,7 +14,7 @@ import headway as hw
 from conftest import SMALL, played, unequal_clients, world
 from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, required
 from headway.methods.method import Method
-from own_slots import HOOK, NAME, direction, finish, refused, slot, update, value
+from slot_parts import HOOK, NAME, direction, finish, refused, slot, update, value
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

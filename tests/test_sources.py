@@ -22,7 +22,7 @@ from headway.data.sources.files import Damaged
 from headway.data.sources.pickled import read_pickled
 from headway.data.sources.source import statistics
 from headway.errors import UserError
-from sourcing import DRAW, Spy, owners, refused, same
+from source_files import DRAW, Spy, owners, refused, same
 
 # ── names and constants ──────────────────────────────────────────────────────────────────────────────────────────────
 

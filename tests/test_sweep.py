@@ -33,7 +33,7 @@ from headway.tuning.halving import Stage, stages
 from headway.tuning.picture import picture
 from headway.tuning.sweep import Sweep, Trial, default_folder, sweep
 from headway.tuning.table import caption, cells, markdown
-from killing import CONTEXT
+from killed_runs import CONTEXT
 
 QUICK = SMALL.changed(rounds=3, deterministic=True, executor="serial", validation=0.25)
 

@@ -20,7 +20,7 @@ from headway.cli.main import app
 from headway.errors import UserError
 from headway.random import built
 from headway.runs.trackers.tracking import NAMES, Tracked, scalars, totals, trackers
-from killing import CONTEXT
+from killed_runs import CONTEXT
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="headway[tensorboard] is not there")
 needs_mlflow = pytest.mark.skipif(

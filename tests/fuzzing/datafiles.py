@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 import headway
-from damaging import DAMAGE
+from damaged_files import DAMAGE
 from fuzzing.attempts import Attempt, Finding
 from fuzzing.commands import fresh
 from headway.data.partition import split

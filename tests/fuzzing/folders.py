@@ -15,13 +15,13 @@ from typing import Any
 import safetensors.torch
 
 import headway
-from damaging import DAMAGE, files
+from damaged_files import DAMAGE, files
 from fuzzing.attempts import Attempt, Finding
 from fuzzing.commands import fresh
 from fuzzing.kills import LITTLE
 from fuzzing.shell import Answer, command, inside, judged
 from headway.scenario import Scenario
-from test_going_on import Stopping
+from test_resume_with_changes import Stopping
 
 SETTINGS = Scenario(
     **LITTLE, rounds=3, executor="serial", eval_samples=20, deterministic=True, checkpoint_every=2, target=0.9

@@ -43,7 +43,7 @@ class PartialAggregate(TypedDict):
     sum: Averaged
     """Σ_i ω_i of everything that is averaged."""
     reports: Tensor
-    """Shape (clients, 4): loss, largest number of the upload, steps, bytes. What is not finite shows in the first two."""
+    """Shape (clients, 4): loss, largest number of the upload, steps, bytes. The first two show what is not finite."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
 class Aggregator:
     """Takes in the uploads of a round: one running weighted sum, and every upload only where the server needs each.
 
-    Numbers stay on the device until `read`. What clients keep is handed out when the round is over, so that a round that
-    fails leaves every client as it was.
+    Numbers stay on the device until `read`. What clients keep is handed out when the round is over: a round that fails
+    leaves every client as it was.
     """
 
     def __init__(
@@ -177,6 +177,7 @@ class Aggregator:
 
     def uploads(self, message: Message) -> Uploads:
         """What the method's server is given; `message` is what the clients received."""
+        each = tuple(fields for _, fields in sorted(self._each.items()))
         return Uploads(
             mean=self.mean["fields"],
             sent=message,

@@ -243,9 +243,9 @@ class CapturedCohort:
 
     def _whole(self, steps: int) -> torch.cuda.CUDAGraph | None:
         """The graph of a stack's whole round of this many steps, where one is kept."""
-        if self.stacked and steps <= STEPS_IN_ONE_GRAPH and steps not in self._wholes:
-            if len(self._wholes) < WHOLE_GRAPHS:
-                self._wholes[steps] = self.graphs[0].whole(steps, self._add_up)
+        wanted = self.stacked and steps <= STEPS_IN_ONE_GRAPH and steps not in self._wholes
+        if wanted and len(self._wholes) < WHOLE_GRAPHS:
+            self._wholes[steps] = self.graphs[0].whole(steps, self._add_up)
         return self._wholes.get(steps)
 
 

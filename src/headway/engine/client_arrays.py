@@ -19,8 +19,8 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 class ClientArrays(Generic[Array]):
     """Batches, rates and facts of one client in one round. Those of a cohort stack, with a leading axis of clients.
 
-    They are NumPy's on the host and tensors where a client is trained. K is the number of steps; rows and steps beyond a
-    client's own are padding.
+    They are NumPy's on the host and tensors where a client is trained. K is the number of steps; rows and steps beyond
+    a client's own are padding.
     """
 
     size: Array

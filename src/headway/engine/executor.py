@@ -1,4 +1,4 @@
-"""What an executor is: something that trains a cohort with the functions of `local_training.py`, in any way it likes."""
+"""What an executor is: it trains a cohort with the functions of `local_training.py`, in any way it likes."""
 
 from __future__ import annotations
 

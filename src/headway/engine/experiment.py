@@ -77,7 +77,7 @@ class Experiment:
         return 1.0 if self.scenario.weights == "uniform" else float(self.federation.sizes[client])
 
     def weights(self, clients: Sequence[int]) -> tuple[np.ndarray, float]:
-        """ω_i of each of these clients, which sum to 1, and the share of all clients' weight that they have together."""
+        """ω_i of each of these clients, with Σω_i = 1, and the share of all clients' weight that they have together."""
         sizes = self.federation.sizes[list(clients)]
         given = np.ones(len(sizes)) if self.scenario.weights == "uniform" else sizes.astype(np.float64)
         total = float(given.sum())
@@ -138,7 +138,7 @@ class Experiment:
 
     @cached_property
     def coupling(self) -> str:
-        """What rows that fill a batch change in this experiment; empty where they change nothing, or none are needed."""
+        """What rows that fill a batch change here; empty where they change nothing, or no batch has to be filled."""
         least, most = int(self.federation.sizes.min()), int(self.federation.sizes.max())
         if not has_short_batches(self.scenario, self.federation.sizes) and not (self.reads_whole and least < most):
             return ""

@@ -51,7 +51,7 @@ def inherited_executor(asked: str, before: str, device: torch.device) -> str:
 
 
 Maker = Callable[[Experiment, bool, bool, str], Executor]
-"""(experiment, compiled, coupled, layout) → executor; `coupled` where rows that fill a batch would change the others."""
+"""(experiment, compiled, coupled, layout) → executor; `coupled`: rows that fill a batch would change the others."""
 MAKERS: dict[str, Maker] = {
     "serial": lambda experiment, compiled, coupled, _: Serial(experiment, compiled=compiled, coupled=coupled),
     "batched": lambda experiment, compiled, coupled, _: Batched(experiment, compiled=compiled, coupled=coupled),
@@ -199,8 +199,8 @@ def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
     wanted = experiment.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
     if wanted and asked.startswith("graphed") and runs_on(asked, experiment.device) and experiment.coupling:
         raise UserError(
-            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or auto, or "
-            "a batch_size that divides the number of samples of every client"
+            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or auto, "
+            "or a batch_size that divides the number of samples of every client"
         )
     with experiment.arithmetic():
         contest = _Contest(experiment)

@@ -97,8 +97,8 @@ def as_observer(given: Observer | None) -> Observer:
             fits = True
         if not fits:
             raise UserError(
-                f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), round(record) "
-                "and tell(message)"
+                f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), "
+                "round(record) and tell(message)"
             )
     return Unwatched() if given is None else given
 

@@ -78,8 +78,8 @@ def keep(folder: Path, experiment: Experiment, accept: bool = False, expected: s
         raise UserError(f"the data '{experiment.scenario.data}' is not what {folder} was run with; start a new run")
     if not all(np.array_equal(written.get(name, ()), now[name]) for name in now):
         raise UserError(
-            f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the files "
-            "and the version of headway that the run began with"
+            f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the "
+            "files and the version of headway that the run began with"
         )
     if expected not in (None, digest):
         raise DamagedRun(f"{path} is not the split that {folder} was run with; put it back")

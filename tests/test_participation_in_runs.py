@@ -22,7 +22,7 @@ from headway.errors import UserError
 from headway.methods.catalogue import METHODS
 from headway.runs.checkpoint import Checkpoint
 from headway.scenario import Scenario
-from killing import Case, Moment, control, killed, lived
+from killed_runs import Case, Moment, control, killed, lived
 from test_resume import assert_same_end, numbers
 
 STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "epochs": 1, "rounds": 3}

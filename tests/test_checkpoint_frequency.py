@@ -11,7 +11,7 @@ import pytest
 from headway.runs import run
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.scenario import Scenario
-from killing import Case
+from killed_runs import Case
 
 
 class Clock:

@@ -16,7 +16,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from conftest import SMALL, played, unequal_clients, world
-from demanding import PROGRAMS
 from headway.data.batches import Planner, plan
 from headway.engine import choice, decompositions, local
 from headway.engine import round as rounds
@@ -35,6 +34,7 @@ from headway.methods.spelling import method
 from headway.scenario import Scenario
 from headway.trees import leaves_of, stack
 from headway.vectors import Vector
+from methods_under_test import PROGRAMS
 
 CPU = torch.device("cpu")
 

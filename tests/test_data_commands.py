@@ -22,7 +22,7 @@ from headway.data.sources import SOURCES, load, present
 from headway.data.statistics import class_counts, mixes, sizes
 from headway.errors import UserError
 from headway.report.bubbles import CLIENTS_AT_MOST, bubble_picture
-from sourcing import MIXES, described
+from source_files import MIXES, described
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -25,7 +25,7 @@ from headway.data.sources.text import ALPHABET, LENGTH, Stream, split_texts
 from headway.engine.world import build
 from headway.methods.spelling import method
 from headway.random import built
-from sourcing import DRAW, owners, picture, refused, same
+from source_files import DRAW, owners, picture, refused, same
 
 # ── LEAF ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

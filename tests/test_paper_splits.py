@@ -16,7 +16,7 @@ from headway.data.partition import split
 from headway.data.sources import load
 from headway.data.statistics import class_counts, mixes, sizes
 from headway.errors import UserError
-from sourcing import MIXES, described
+from source_files import MIXES, described
 
 
 def even(classes: int, samples: int) -> np.ndarray:

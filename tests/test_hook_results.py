@@ -16,7 +16,7 @@ from headway.engine.choice import Nothing, made
 from headway.errors import ClientError, SlotError
 from headway.methods.method import Method
 from headway.vectors import Vector
-from own_slots import direction, message, refused, slot, update, value
+from slot_parts import direction, message, refused, slot, update, value
 
 COMPILING = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
 

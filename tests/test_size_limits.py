@@ -19,7 +19,7 @@ from headway.data.partition import split
 from headway.data.sources import files, load
 from headway.data.sources.arrays import NEEDED
 from headway.errors import UserError
-from sourcing import picture, refused
+from source_files import picture, refused
 
 LABELS = np.arange(8) % 2
 

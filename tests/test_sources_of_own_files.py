@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from headway.data.sources import load
-from sourcing import DRAW, Spy, owners, picture, refused
+from source_files import DRAW, Spy, owners, picture, refused
 
 # ── image files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
