@@ -17,8 +17,8 @@ from headway.errors import UserError
 from headway.papers.board.cells import board, plain
 from headway.papers.board.page import page
 from headway.papers.board.picture import drawable, drawn
+from headway.papers.items import every_preset, preset
 from headway.papers.plan import plan
-from headway.papers.preset import every_preset, preset
 from headway.runs.files import write_json
 from test_comparison_page import NASTY, Parsed, found
 

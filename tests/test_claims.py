@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from headway.cli import main as cli
 from headway.errors import UserError
 from headway.papers import table
-from headway.papers.found import found_in
-from headway.papers.pictures import drawn
+from headway.papers.figures.draw import draw_figure
+from headway.papers.items import preset
 from headway.papers.plan import Plan, plan
-from headway.papers.preset import preset
+from headway.papers.saved_runs import find_runs
 from headway.runs import records
 from headway.runs.files import write_json
 from headway.scenario import scenario as scenario_of
@@ -199,7 +199,7 @@ def test_runs_on_another_split_are_marked_and_never_mixed_with_the_item_s(tmp_pa
     theirs = drawn_otherwise(mine)
     other = {"partition": theirs}
     folder = other_runs(tmp_path / "a", item, {0: other, 1: other}, 0.5)
-    found = found_in(item, folder)
+    found = find_runs(item, folder)
     assert all(outcome.draw.startswith(theirs) for outcome in found.values())
     (line,) = [one for one in table.plain(item, found) if one["measure"] == "accuracy@1000"]
     assert (line["seeds"], line["measured"]) == (2, 50)
@@ -208,11 +208,11 @@ def test_runs_on_another_split_are_marked_and_never_mixed_with_the_item_s(tmp_pa
         assert re.search(r"fedavg (†|\$\\dagger\$)", text)
         assert f"other split or cohorts: {theirs}" in text
         assert f"the item has {mine}" in text
-    words = " ".join(drawn(item, found, "curves").get_supxlabel().split())
+    words = " ".join(draw_figure(item, found, "curves").get_supxlabel().split())
     assert f"† other split or cohorts: {theirs}" in words
     assert "every curve" in words
     other_runs(tmp_path / "b", item, {1: {"partition": mine}}, 0.7)
-    both = found_in(item, folder, tmp_path / "b")  # one seed on the item's split counts more than two that are not
+    both = find_runs(item, folder, tmp_path / "b")  # one seed on the item's split counts more than two that are not
     assert [(one.scenario.seed, outcome.draw) for one, outcome in both.items()] == [(1, "")]
     assert "†" not in table.markdown(item, both)
 
@@ -237,10 +237,10 @@ def test_a_method_of_another_form_is_marked_and_other_arguments_are_another_run(
     item = plan(preset("fedacg/table-1a"), rows=["fedavgm"], data=["cifar10"], seeds=1)
     asked = item.runs[0].method
     form = "fedavgm:momentum=0.4" if "rate_ratio" in asked else "fedavgm:momentum=0.4,rate_ratio=true"
-    found = found_in(item, other_runs(tmp_path / "a", item, {0: {"method": form}}, 0.5))
+    found = find_runs(item, other_runs(tmp_path / "a", item, {0: {"method": form}}, 0.5))
     assert f"§ other form: {form}; the item has {asked}" in table.markdown(item, found)
     with pytest.raises(UserError, match="has no run of fedacg/table-1a"):
-        found_in(item, other_runs(tmp_path / "b", item, {0: {"method": "fedavgm:momentum=0.9"}}, 0.5))
+        find_runs(item, other_runs(tmp_path / "b", item, {0: {"method": "fedavgm:momentum=0.9"}}, 0.5))
 
 
 @pytest.mark.parametrize("folder", CLAIMS, ids=lambda folder: folder.relative_to(RESULTS).as_posix())

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 from headway.cli import main as cli
 from headway.errors import UserError
-from headway.papers import pictures as drawing
-from headway.papers import preset as presets
-from headway.papers.measures import meetings
-from headway.papers.pictures import drawn, pictures
+from headway.papers import items
+from headway.papers.figures.draw import KINDS, draw_figure, write_figures
+from headway.papers.items import every_preset, preset
+from headway.papers.measurements import target_crossings
 from headway.papers.plan import Cell, Plan, plan
-from headway.papers.preset import FIGURES, every_preset, preset
+from headway.papers.preset_checks import FIGURES
 from headway.papers.reproduce import Outcome, Outcomes
 from headway.runs import run
 from headway.runs.environment import commit
@@ -74,7 +74,7 @@ def note(figure: Figure) -> str:
 
 
 def test_every_item_is_drawn_in_a_way_that_fits_it() -> None:
-    assert drawing.KINDS.keys() == FIGURES.keys()
+    assert KINDS.keys() == FIGURES.keys()
     kinds = {one.item: one.figures for one in every_preset() if one.kind in ("table", "figure")}
     assert all(kinds.values())
     assert {kind for many in kinds.values() for kind in many} == FIGURES.keys()
@@ -99,17 +99,17 @@ def test_every_item_is_drawn_in_a_way_that_fits_it() -> None:
     ],
 )
 def test_a_kind_that_does_not_fit_is_refused(kind: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = presets._content("gradma")
+    content = items._content("gradma")
     content["items"] = {"table-1": {**content["items"]["table-1"], "figures": [kind]}}
-    monkeypatch.setattr(presets, "_content", lambda paper: content)
+    monkeypatch.setattr(items, "_content", lambda paper: content)
     with pytest.raises(UserError, match=words):
-        presets.presets.__wrapped__("gradma")  # type: ignore[attr-defined]
+        items.presets.__wrapped__("gradma")  # type: ignore[attr-defined]
 
 
 def test_curves_are_smoothed_and_raw_with_the_published_points() -> None:
     wanted = plan(preset("fedacg/table-1a"), rows=["fedavg", "fedacg"], data=["cifar10"])
     outcomes = filled(wanted, lambda cell, _: records(rising(1000, 0.9 if cell.row.name == "fedacg" else 0.8)))
-    (axes,) = drawn(wanted, outcomes, "curves").axes
+    (axes,) = draw_figure(wanted, outcomes, "curves").axes
     thick = lines(axes)
     assert list(thick) == ["fedavg", "fedacg"]
     np.testing.assert_allclose(thick["fedacg"], [range(1, 1001), np.linspace(0.045, 45, 1000)])
@@ -125,25 +125,25 @@ def test_curves_are_smoothed_and_raw_with_the_published_points() -> None:
 
 def test_published_points_beyond_the_rounds_that_were_run_are_left_out() -> None:
     wanted = plan(preset("fedacg/table-1a"), rows=["fedacg"], data=["cifar10"])
-    figure = drawn(wanted, filled(wanted, lambda *_: records(rising(600, 0.9))), "curves")
+    figure = draw_figure(wanted, filled(wanted, lambda *_: records(rising(600, 0.9))), "curves")
     assert sorted(at for at, _ in marks(figure.axes[0], "o")) == [319, 450, 500]
     assert "not finished: fedacg" in note(figure)
 
 
 def test_shared_figures_have_the_numbers_of_the_tables_whose_runs_they_are() -> None:
     changing = plan(preset("fedacg-iclr/figure-8"), rows=["fedacg"])
-    (axes,) = drawn(changing, filled(changing, lambda *_: records([0.1] * 1000)), "curves").axes
+    (axes,) = draw_figure(changing, filled(changing, lambda *_: records([0.1] * 1000)), "curves").axes
     table = preset("fedacg-iclr/table-3").numbers
     value = {name: one.value for (row, _, name), one in table.items() if row == "fedacg"}
     assert set(marks(axes, "o")) == {(1000, value["accuracy@1000"]), (value["rounds_to_38"], 38)}
     # FedAGM prints 800R over what is round 1000
     tiny_imagenet = plan(preset("fedagm/figure-3"), rows=["fedavg"], data=["tiny-imagenet/authors0.3/100x5%"])
-    (axes,) = drawn(tiny_imagenet, filled(tiny_imagenet, lambda *_: records([0.1] * 1000)), "curves").axes
+    (axes,) = draw_figure(tiny_imagenet, filled(tiny_imagenet, lambda *_: records([0.1] * 1000)), "curves").axes
     printed = preset("fedagm/table-2").numbers["fedavg", "tiny-imagenet/authors0.3/100x5%", "accuracy@800"]
     assert (1000, printed.value) in marks(axes, "o")
     # a highest accuracy is of no round: it stands at the right edge
     best = plan(preset("gradma/figure-1"), rows=["fedavg"], data=["mnist"])
-    (axes,) = drawn(best, filled(best, lambda *_: records([0.1] * 500)), "curves").axes
+    (axes,) = draw_figure(best, filled(best, lambda *_: records([0.1] * 500)), "curves").axes
     highest = preset("gradma/table-1").numbers["fedavg", "mnist/gradma0.01/100x10", "top_accuracy"].value
     assert marks(axes, "<") == [(510, highest)]
     assert not marks(axes, "o")
@@ -152,7 +152,7 @@ def test_shared_figures_have_the_numbers_of_the_tables_whose_runs_they_are() -> 
 def test_seeds_are_a_mean_with_its_deviation() -> None:
     wanted = plan(preset("gradma/figure-1"), rows=["fedavg"], data=["mnist"])
     outcomes = filled(wanted, lambda _, seed: records([0.2 * (seed + 1)] * 500))
-    (axes,) = drawn(wanted, outcomes, "curves").axes
+    (axes,) = draw_figure(wanted, outcomes, "curves").axes
     assert lines(axes)["fedavg"][1] == pytest.approx(20)  # smoothed: half of 20, 40 and 60
     (band,) = axes.collections
     assert {round(float(y), 6) for _, y in band.get_paths()[0].vertices} == {10, 30}  # ± 10
@@ -161,7 +161,7 @@ def test_seeds_are_a_mean_with_its_deviation() -> None:
 
 def test_tiny_is_marked_and_has_no_published_points() -> None:
     wanted = plan(preset("fedacg/table-1a"), scale="tiny", rows=["fedacg"], data=["cifar10", "cifar100"])
-    figure = drawn(wanted, filled(wanted, lambda *_: records(rising(60, 0.5))), "curves")
+    figure = draw_figure(wanted, filled(wanted, lambda *_: records(rising(60, 0.5))), "curves")
     assert "SCALED DOWN (tiny)" in " ".join(figure.get_suptitle().split())
     assert "not comparable with the published numbers" in note(figure)
     assert [axes.get_title() for axes in figure.axes] == ["cifar10/authors0.3/100x5%", "cifar100/authors0.3/100x5%"]
@@ -178,7 +178,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path: Path) -> N
     for cell in wanted.cells:
         if cell.row.name == "fedprox":
             outcomes[cell.runs[0]] = Outcome(records=records([0.1, 0.3]), failure="the loss is not finite")
-    figure = drawn(wanted, outcomes, "curves")
+    figure = draw_figure(wanted, outcomes, "curves")
     left, right = figure.axes
     assert list(lines(left)) == ["fedavg", "fedprox (failed)", "fedacg"]
     assert list(lines(right)) == ["fedprox (failed)", "fedacg"]
@@ -186,12 +186,12 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path: Path) -> N
     assert "failed: fedprox missing: fedavg (cifar100/authors0.3/100x5%)" in note(figure)
     nothing: Outcomes = {run: Outcome(failure="no data") for run in wanted.runs}
     for kind in ("curves", "bars"):
-        assert "failed: fedavg, fedprox, fedacg" in note(drawn(wanted, nothing, kind))
+        assert "failed: fedavg, fedprox, fedacg" in note(draw_figure(wanted, nothing, kind))
     for one in every_preset():  # nothing to draw stops no kind of picture
         if one.kind == "figure" and one.figures != ("curves",):
             whole = plan(one)
-            drawn(whole, {}, one.figures[0])
-    (path,) = pictures(wanted, outcomes, tmp_path)
+            draw_figure(whole, {}, one.figures[0])
+    (path,) = write_figures(wanted, outcomes, tmp_path)
     assert path == tmp_path / "figure.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -199,7 +199,7 @@ def test_what_is_there_is_drawn_and_what_is_missing_is_said(tmp_path: Path) -> N
 def test_loss_and_accuracy_over_iterations() -> None:
     wanted = plan(preset("fednag/figure-4b"), rows=["fednag", "csgd"])
     outcomes = filled(wanted, lambda *_: records(rising(250, 0.9), [2 - at / 250 for at in range(250)]))
-    loss, accuracy = drawn(wanted, outcomes, "iterations").axes
+    loss, accuracy = draw_figure(wanted, outcomes, "iterations").axes
     assert list(lines(loss)) == ["fednag", "csgd"]
     assert lines(loss)["csgd"][:, [0, -1]].T.tolist() == [[4, 2], [1000, pytest.approx(2 - 249 / 250)]]
     assert lines(accuracy)["fednag"][:, -1] == pytest.approx([1000, 45])
@@ -210,7 +210,7 @@ def test_loss_and_accuracy_over_iterations() -> None:
 def test_columns_that_vary_share_the_panels() -> None:
     wanted = plan(preset("fednag/figure-5a"))
     outcomes = filled(wanted, lambda cell, _: records(*[[0.5] * cell.runs[0].scenario.rounds] * 2))
-    loss, accuracy = drawn(wanted, outcomes, "iterations").axes
+    loss, accuracy = draw_figure(wanted, outcomes, "iterations").axes
     assert list(lines(loss)) == list(lines(accuracy)) == [f"τ = {tau}" for tau in (5, 10, 20, 50, 100, 200)]
     assert lines(loss)["τ = 200"][0].tolist() == [200, 400, 600, 800, 1000]
 
@@ -220,7 +220,7 @@ def test_a_loss_that_diverges_is_drawn_as_far_as_it_came() -> None:
     outcomes = filled(wanted, lambda *_: records([0.5] * 250, [0.5] * 250))
     growing = [math.exp(at) for at in range(10)]
     outcomes[wanted.cells[-1].runs[0]] = Outcome(records=records([0.1] * 10, growing), failure="not finite")
-    (loss,) = drawn(wanted, outcomes, "iterations").axes
+    (loss,) = draw_figure(wanted, outcomes, "iterations").axes
     assert marks(loss, "x") == [(40, pytest.approx(math.exp(9)))]
     assert "gamma=1 (failed)" in lines(loss)
     assert loss.get_yscale() == "log"
@@ -229,12 +229,15 @@ def test_a_loss_that_diverges_is_drawn_as_far_as_it_came() -> None:
 def test_crossings_have_the_first_the_mean_and_the_last() -> None:
     one = Scenario(steps=5)
     losses = [0.9, 0.4, 0.6, 0.7, 0.5, 0.3]
-    assert meetings("iterations_to_loss_0.5", records([0] * 6, losses), one) == [10, 15, 25]
-    assert meetings("iterations_to_40", records([0.1, 0.8, 0.9, 0.7]), one) == [10, 20]  # the smoothed one is half
-    assert meetings("iterations_to_40", records([0.1, 0.2]), one) == []
+    assert target_crossings("iterations_to_loss_0.5", records([0] * 6, losses), one) == [10, 15, 25]
+    assert target_crossings("iterations_to_40", records([0.1, 0.8, 0.9, 0.7]), one) == [
+        10,
+        20,
+    ]  # the smoothed one is half
+    assert target_crossings("iterations_to_40", records([0.1, 0.2]), one) == []
     wanted = plan(preset("fednag/figure-5b"), data=["τ = 5", "τ = 10"])
     outcomes = filled(wanted, lambda cell, _: records([0] * 6, losses if cell.column.label == "τ = 5" else [1.0] * 6))
-    (axes,) = drawn(wanted, outcomes, "crossings").axes
+    (axes,) = draw_figure(wanted, outcomes, "crossings").axes
     (bar,) = axes.patches
     assert bar.get_height() == pytest.approx((10 + 15 + 25) / 3)
     (red,) = axes.collections
@@ -248,7 +251,7 @@ def test_squared_deviation_from_the_moving_average() -> None:
     wanted = plan(preset("fedacg-iclr/figure-3"))
     jagged = [0.2, 0.4] * 10
     outcomes = filled(wanted, lambda cell, _: records(jagged if cell.row.name == "fedavgm" else [0.3] * 20))
-    above, below = drawn(wanted, outcomes, "deviation").axes
+    above, below = draw_figure(wanted, outcomes, "deviation").axes
     assert [list(one.get_ydata()[:3]) for one in above.lines if one.get_label()[0] == "_"] == [
         pytest.approx([30, 30, 30]),
         pytest.approx([20, 40, 20]),  # as it is, not the smoothed one
@@ -268,7 +271,7 @@ def test_a_sweep_has_its_levels_and_published_values() -> None:
     outcomes = filled(
         wanted, lambda cell, _: records([0.5] * 250, [losses[cell.row.name] + 1] * 125 + [losses[cell.row.name]] * 125)
     )
-    (axes,) = drawn(wanted, outcomes, "sweep").axes
+    (axes,) = draw_figure(wanted, outcomes, "sweep").axes
     found = {container.get_label(): container.lines[0].get_data() for container in axes.containers}
     assert list(found) == ["after 500 iterations", "after 1000 iterations"]
     gammas, values = found["after 1000 iterations"]
@@ -276,7 +279,7 @@ def test_a_sweep_has_its_levels_and_published_values() -> None:
     assert list(values) == pytest.approx([1 - gamma for gamma in gammas])
     assert lines(axes)["fedavg, after 500 iterations"][1] == pytest.approx(2)
     swept = plan(preset("fedacg/table-5b"), data=["cifar10/iid/500x2%"])
-    (axes,) = drawn(swept, filled(swept, lambda *_: records([0.5] * 1000)), "sweep").axes
+    (axes,) = draw_figure(swept, filled(swept, lambda *_: records([0.5] * 1000)), "sweep").axes
     numbers = {one.row.numbers["beta"]: one.row.name for one in swept.cells}
     published = [
         (beta, swept.preset.numbers[name, "cifar10/iid/500x2%", "accuracy@1000"].value)
@@ -293,7 +296,7 @@ def test_a_map_of_two_numbers() -> None:
         first, second = cell.row.numbers.values()
         return None if first == second == 0.9 else records([0.0, first / 2 + second / 20 + seed / 100, 0.0])
 
-    figure = drawn(wanted, filled(wanted, made), "heat")
+    figure = draw_figure(wanted, filled(wanted, made), "heat")
     axes = figure.axes[0]
     values = axes.images[0].get_array()
     grid = (0, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -310,14 +313,14 @@ def test_a_map_of_two_numbers() -> None:
 def test_bars_over_the_size_of_the_memory() -> None:
     wanted = plan(preset("gradma/figure-6"), data=["mnist/gradma0.1/100x10"])
     outcomes = filled(wanted, lambda cell, seed: records([cell.row.numbers["m"] / 200 + 0.1 * seed]))
-    (axes,) = drawn(wanted, outcomes, "bars").axes
+    (axes,) = draw_figure(wanted, outcomes, "bars").axes
     sizes = [0, 10, 20, 40, 60, 80, 100]
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([size / 2 + 10 for size in sizes])
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"m={size}" for size in sizes]
     (spread,) = axes.collections[0].get_segments()
     assert [height for _, height in spread] == pytest.approx([0, 20])  # 10 ± 10
     ablation = plan(preset("fedacg/table-4"), data=["cifar10"])
-    (axes,) = drawn(ablation, filled(ablation, lambda *_: records([0.5] * 1000)), "bars").axes
+    (axes,) = draw_figure(ablation, filled(ablation, lambda *_: records([0.5] * 1000)), "bars").axes
     printed = [number.value for (_, column, _), number in ablation.preset.numbers.items() if "cifar10/" in column]
     assert [value for _, value in marks(axes, "o")] == printed
 

@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 
 from headway.cli.main import app
 from headway.errors import UserError
-from headway.papers import estimate, table
-from headway.papers.found import found_in
-from headway.papers.measures import at_scale, measured
+from headway.papers import cost_estimate, table
+from headway.papers.items import every_preset, preset
+from headway.papers.measurements import at_scale, measure_run
 from headway.papers.plan import Plan, plan
-from headway.papers.preset import Column, Preset, Row, Spelling, every_preset, preset
+from headway.papers.preset import Column, Preset, Row, Spelling
 from headway.papers.published import FOLDER, Published
 from headway.papers.reproduce import Outcome, reproduce
+from headway.papers.saved_runs import find_runs
 from headway.runs.run import simulate
 from headway.scenario import Scenario
 
@@ -185,10 +186,10 @@ def test_mistakes_are_one_line(arguments: str, words: str) -> None:
 
 @pytest.mark.parametrize("spelled", ["fedavg", "fedcm", "scaffold", "csgd", "fedpaq:bits=8"])
 def test_estimated_bytes_are_those_of_a_run(spelled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(estimate._SHAPES, "fashion", ((1, 28, 28), 10))
+    monkeypatch.setitem(cost_estimate._SAMPLES, "fashion", ((1, 28, 28), 10))
     one = LITTLE.changed(rounds=2, model="gradma-mlp", batch_size=4)  # BatchNorm: its statistics travel too
     last = simulate(spelled, one).records[-1]
-    estimated = estimate.traffic(plan(_preset(spelled, scenario=one)).runs[0])
+    estimated = cost_estimate.run_bytes(plan(_preset(spelled, scenario=one)).runs[0])
     assert estimated == pytest.approx(last["bytes_down_total"] + last["bytes_up_total"], rel=0.01)
 
 
@@ -327,13 +328,13 @@ def test_the_table_comes_from_finished_runs(tmp_path: Path) -> None:
     """Runs are found wherever they lie, with fewer rounds too; what they did not reach is not claimed."""
     reproduce(plan(_preset("fedavg", "fedacg"), rounds=3), tmp_path / "some" / "where", Watching())
     wanted = plan(_preset("fedavg", "fedacg", "fedprox"))
-    found = found_in(wanted, tmp_path)
+    found = find_runs(wanted, tmp_path)
     assert [row.name for row in wanted.only(found).rows] == ["fedavg", "fedacg"]
     levels = [entry for entry in table.entries(wanted, found) if entry.measure == "accuracy@6"]
     assert [entry.mean for entry in levels] == [None, None, None]
     assert [entry.state for entry in levels] == ["", "", "missing"]
     with pytest.raises(UserError, match="rate is"):
-        found_in(plan(_preset("fedavg"), rate=0.5), tmp_path)
+        find_runs(plan(_preset("fedavg"), rate=0.5), tmp_path)
 
 
 def _filled(curves: dict[str, list[list[float]]], **more: Any) -> tuple[Plan, dict[Any, Outcome]]:
@@ -385,22 +386,22 @@ def test_the_table_has_measured_published_gap_and_spread() -> None:
 def test_measures_of_a_curve() -> None:
     records = [_record(at, value) for at, value in enumerate([0.1, 0.3, 0.2], 1)]
     one = LITTLE.changed(steps=4)
-    assert measured("top_accuracy", records, one).value == pytest.approx(30)
-    assert measured("accuracy@2", records, one).value == pytest.approx(30)
-    assert measured("accuracy@4", records, one).value is None
-    assert measured("iterations_to_25", records, one).value == 8
-    assert measured("iterations_to_50", records, one).least == 12
+    assert measure_run("top_accuracy", records, one).value == pytest.approx(30)
+    assert measure_run("accuracy@2", records, one).value == pytest.approx(30)
+    assert measure_run("accuracy@4", records, one).value is None
+    assert measure_run("iterations_to_25", records, one).value == 8
+    assert measure_run("iterations_to_50", records, one).lower_bound == 12
     # means of two: 10, 20, 25; squares of 0, 10, −5
-    assert measured("sma_variance@2", records, one).value == pytest.approx(125 / 3)
+    assert measure_run("sma_variance@2", records, one).value == pytest.approx(125 / 3)
     losses = [{"round": 1, "global_loss": 0.7}, {"round": 2, "global_loss": 0.5}]
-    assert measured("iterations_to_loss_0.5", losses, one).value == 8
+    assert measure_run("iterations_to_loss_0.5", losses, one).value == 8
     assert at_scale("rounds_to_81", 0.1) == "rounds_to_81"
     with pytest.raises(UserError, match="no measure"):
-        measured("precision@5", records, one)
+        measure_run("precision@5", records, one)
 
 
 def test_a_preset_that_does_not_fit_its_paper_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headway.papers import preset as module
+    from headway.papers import items as module
 
     presets = Callable[[str], dict[str, Preset]]
     read: presets = module.presets.__wrapped__  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from headway.papers import table
-from headway.papers.measures import Measured
+from headway.papers.items import preset
+from headway.papers.measurements import Measurement
 from headway.papers.plan import Plan
 from headway.papers.plan import plan as planned
-from headway.papers.preset import preset
 from headway.papers.published import Published
 from headway.papers.reproduce import Outcome
 from headway.papers.verdict import Verdict, verdict
@@ -26,15 +26,15 @@ ONE_RUN = T2 * math.sqrt(4 / 3)
 """What 84, 85 and 86 (s = 1) explain of the distance to one further run: 4.968."""
 
 
-def of(*values: float) -> list[Measured]:
-    return [Measured(value) for value in values]
+def of(*values: float) -> list[Measurement]:
+    return [Measurement(value) for value in values]
 
 
-def not_reached(*rounds: float) -> list[Measured]:
-    return [Measured(None, None, least) for least in rounds]
+def not_reached(*rounds: float) -> list[Measurement]:
+    return [Measurement(None, None, least) for least in rounds]
 
 
-def word(measured: list[Measured], published: Published) -> str:
+def word(measured: list[Measurement], published: Published) -> str:
     found = verdict(measured, published)
     assert found is not None
     return found.word
@@ -108,7 +108,7 @@ def test_seeds_that_do_not_differ_explain_half_a_unit() -> None:
         (of(300, 300, 300), "unknown"),
     ],
 )
-def test_a_printed_bound(measured: list[Measured], expected: str) -> None:
+def test_a_printed_bound(measured: list[Measurement], expected: str) -> None:
     """1000+ is more than 1000: 940 ± 40 may be near it, 310 ± 10 is not."""
     assert word(measured, Published(1000, bound=True)) == expected
 
@@ -122,7 +122,7 @@ def test_nothing_is_said_where_nothing_is_there() -> None:
     assert verdict([], Published(85)) is None
     assert verdict(of(84, 85), None) is None
     assert verdict(of(84, 85), Published(None)) is None
-    assert verdict([*of(84), Measured(None)], Published(85)) is None, "a run that did not get to the round"
+    assert verdict([*of(84), Measurement(None)], Published(85)) is None, "a run that did not get to the round"
 
 
 def test_words() -> None:

@@ -15,7 +15,7 @@ from headway.cli.screen import JSON, TRACK, aside, listed, print_json, screen
 from headway.errors import RunsFailed, UserError, nearest
 
 if TYPE_CHECKING:
-    from headway.papers.estimate import Seconds
+    from headway.papers.cost_estimate import Seconds
     from headway.papers.plan import Plan
     from headway.papers.preset import Preset
     from headway.papers.reproduce import Outcomes
@@ -88,9 +88,9 @@ def reproduce(
 ) -> None:
     """Run a table or a figure of a paper, and print it beside the published numbers."""
     from headway.papers.claims import keep
-    from headway.papers.found import found_in, notes
+    from headway.papers.items import preset
     from headway.papers.plan import plan as planned
-    from headway.papers.preset import preset
+    from headway.papers.saved_runs import find_runs, notes
     from headway.report.figures import shrunk
     from headway.runs.folder import UNCHECKED
 
@@ -132,7 +132,7 @@ def reproduce(
         return
     _runnable(chosen)
     if sources:
-        outcomes = found_in(plan, *sources)
+        outcomes = find_runs(plan, *sources)
         if not all(outcome.checked for outcome in outcomes.values()):
             aside().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
         if claim is not None:
@@ -206,8 +206,8 @@ def _board(source: Path, out: Path, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
+    from headway.papers.items import every_preset
     from headway.papers.plan import plan as planned
-    from headway.papers.preset import every_preset
 
     listed: list[dict[str, Any]] = [
         {
@@ -250,9 +250,9 @@ def _clock(seconds: float | None) -> str:
 def _dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
     """Each run with its bytes, and its time where it was measured."""
     from headway.cli.progress import Bar
-    from headway.papers import estimate
+    from headway.papers import cost_estimate
 
-    seconds: Seconds = estimate.trials(Bar(aside(), quiet=True)) if trial else estimate.unknown
+    seconds: Seconds = cost_estimate.time_by_trial(Bar(aside(), quiet=True)) if trial else cost_estimate.unknown_time
     lines: list[dict[str, Any]] = []
     owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
     for run in plan.runs:
@@ -264,7 +264,7 @@ def _dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
                 "method": run.method,
                 "seed": scenario.seed,
                 "rounds": scenario.rounds,
-                "bytes": estimate.traffic(run),
+                "bytes": cost_estimate.run_bytes(run),
                 "seconds": seconds(run),
                 "scenario": scenario.as_dict(),
             }
@@ -331,12 +331,12 @@ def _run(plan: Plan, folder: Path, format: str, as_json: bool, quiet: bool, trac
 
 def _write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
     """Tables and pictures into a folder; the pictures' paths."""
-    from headway.papers.pictures import pictures
+    from headway.papers.figures.draw import write_figures
     from headway.runs.files import made
 
     for name, file in _FILES.items():
         (made(folder) / file).write_text(_text(plan, outcomes, name), encoding="utf-8")
-    return pictures(plan, outcomes, folder)
+    return write_figures(plan, outcomes, folder)
 
 
 def _tell(tables: str, pictures: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""A claim: an item's runs without what only a resume needs, and how each was made, for others to check."""
+"""A claim: the rounds and summaries of an item's runs, without checkpoints, and the origin of each run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headway.errors import UserError
-from headway.papers.found import found_in, parting
 from headway.papers.plan import Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, about, difference, noted, origin, places
+from headway.papers.saved_runs import find_runs, first_difference
 from headway.runs import packed
 from headway.runs.files import made, slug, write_atomically, write_checked
 from headway.runs.folder import read as read_folder
@@ -19,10 +19,10 @@ from headway.runs.folder import sealed, summary
 def keep(
     plan: Plan, outcomes: Outcomes, sources: Sequence[Path], whole: Plan, into: Path, replace: bool = False
 ) -> Outcomes:
-    """Add the runs found in folders to a claim; those of the whole item that are then there.
+    """Add the runs that were found in folders to the claim in `into`; returns all runs of the `whole` item in it.
 
-    No file of a claim names a folder of this machine. A run that the claim has already gets further rounds; with other
-    numbers, or fewer rounds, it takes the place of the old one only where that is asked for.
+    No file of a claim names a folder of this machine. A run that the claim already has gets its further rounds; one
+    with other numbers, or with fewer rounds, is refused unless `replace` is given.
     """
     note = noted(into)
     if note.get("scale", plan.scale) != plan.scale:
@@ -37,16 +37,17 @@ def keep(
     origins |= {target.relative_to(into).as_posix(): maker for target, maker in makers.items()}
     for one, target in kept.items():
         _copy(outcomes[one], made(target))
-    there = found_in(whole, into)
+    claimed = find_runs(whole, into)
     runs = {"runs": len(origins), "made": dict(sorted(origins.items()))}
-    write_checked(into / NOTE, {**about(whole.only(there)), **runs})
-    return there
+    write_checked(into / NOTE, {**about(whole.only(claimed)), **runs})
+    return claimed
 
 
 def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
-    """The folder of a run in a claim; one of another draw, or another form, than the item's lies in its own.
+    """The folder of a run in a claim; `usual` is that of the item's own run.
 
-    What lies in the claim already stays where it is.
+    A run of another draw or form than the item's gets a folder with these in its name. One that is in the claim
+    already stays where it is.
     """
     own = _folder(outcome).resolve()
     if not (outcome.draw or outcome.form):
@@ -54,7 +55,7 @@ def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
     if own.is_relative_to(into.resolve()):
         return into / own.relative_to(into.resolve())
     scenario = scenario_in(own)
-    theirs, mine = (_spelled(one.partition) for one in (scenario, one.scenario))
+    theirs, mine = (_short_partition(one.partition) for one in (scenario, one.scenario))
     column, row, seed = usual.relative_to(into).parts
     column = column.replace(f"-{mine}-", f"-{theirs}-", 1)
     column += "" if scenario.split_seed == one.scenario.split_seed else f"-split{scenario.split_seed}"
@@ -63,8 +64,8 @@ def _place(one: Run, outcome: Outcome, usual: Path, into: Path) -> Path:
     return into / column / f"{row}{form}" / seed
 
 
-def _spelled(partition: str) -> str:
-    """As the name of a scenario has it: dirichlet:0.3 is dir0.3."""
+def _short_partition(partition: str) -> str:
+    """A partition as names of scenarios spell it: dirichlet:0.3 is dir0.3."""
     kind, _, value = partition.partition(":")
     return f"{'dir' if kind == 'dirichlet' else kind}{value}"
 
@@ -75,6 +76,7 @@ def _folder(outcome: Outcome) -> Path:
 
 
 def _check(outcome: Outcome, target: Path, replace: bool) -> None:
+    """Refuse a run that failed, or that the claim has with other settings, other numbers or more rounds."""
     folder = _folder(outcome)
     if outcome.failure is not None:
         raise UserError(f"{folder} failed ({outcome.failure}); a claim is of runs that did not")
@@ -86,7 +88,7 @@ def _check(outcome: Outcome, target: Path, replace: bool) -> None:
     if replace:
         return
     had = read_folder(target, whole=True).rounds.records
-    at = parting(outcome.records, had)
+    at = first_difference(outcome.records, had)
     if at is not None:
         raise UserError(f"{target} has other numbers than {folder} from round {at} on; --replace takes the new ones")
     if len(outcome.records) < len(had):
@@ -94,13 +96,14 @@ def _check(outcome: Outcome, target: Path, replace: bool) -> None:
 
 
 def _copy(outcome: Outcome, target: Path) -> None:
+    """Copy a run's scenario, its rounds in packed form, and its summary where it is finished."""
     folder = _folder(outcome)
-    scenario, told = scenario_in(folder).changed(data_dir=None), summary(folder)
+    scenario, ending = scenario_in(folder).changed(data_dir=None), summary(folder)
     content = packed.pack(outcome.records)
     write_atomically(target / packed.NAME, content)
     (target / "rounds.jsonl").unlink(missing_ok=True)
-    if told:
-        write_checked(target / "summary.json", {**told, "packed": packed.digest(content)})
+    if ending:
+        write_checked(target / "summary.json", {**ending, "packed": packed.digest(content)})
     else:
         (target / "summary.json").unlink(missing_ok=True)
     write_atomically(target / "scenario.toml", sealed(scenario))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from headway.errors import UserError, nearest
-from headway.papers.measures import at_scale
+from headway.papers.measurements import at_scale
 from headway.papers.preset import Column, Preset, Row
 from headway.runs.run import seeded
 from headway.scenario import Scenario

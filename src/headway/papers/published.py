@@ -1,4 +1,4 @@
-"""The numbers a paper prints: PAPER/TABLE.csv, one line a number, with what had to be inferred in `note`."""
+"""The numbers that a paper prints, from PAPER/TABLE.csv: one line a number; `note` says what had to be inferred."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import NamedTuple
 
 FOLDER: Traversable = files("headway.papers")
 
-Place = tuple[str, str, int | None, float | None, str, str, str]
-"""(setting, data, clients, participation, partition, method, measure): where a number stands in its table."""
+
+class Place(NamedTuple):
+    """Where a number stands in its table."""
+
+    setting: str
+    data: str
+    clients: float | None
+    participation: float | None
+    partition: str
+    method: str
+    measure: str
 
 
 @dataclass(frozen=True)
@@ -26,9 +35,9 @@ class Published:
     """"1000+": the value is a lower bound."""
     note: str = ""
     digits: int = 0
-    """After the point, as printed."""
+    """How many are printed after the point."""
     seeds: int = 1
-    """That a number with ± is a mean of."""
+    """Of how many seeds a number with ± is the mean."""
 
     def __str__(self) -> str:
         if self.value is None:
@@ -40,40 +49,40 @@ class Published:
 _RATIO = re.compile(r"ratio to \w+:? (?P<bound>>?)(?P<value>[\d.]+)x")
 
 
-def ratio(rounds: Published) -> Published | None:
-    """The ratio that is printed beside a number of rounds, as its note has it."""
+def printed_ratio(rounds: Published) -> Published | None:
+    """The ratio to another method that the paper prints beside a number of rounds; it is in the note."""
     found = _RATIO.search(rounds.note)
     return None if found is None else Published(float(found["value"]), bound=bool(found["bound"]))
 
 
-def _number(text: str, kind: type[Any]) -> Any:
-    return kind(text) if text else None
-
-
-def place(line: dict[str, str]) -> Place:
-    return (
-        line["setting"],
-        line["dataset"],
-        _number(line["clients"], int),
-        _number(line["participation"], float),
-        line["partition"],
-        line["method"],
-        line["metric"],
+def _place(line: dict[str, str]) -> Place:
+    """The place that a line of the CSV file gives; an empty field is None."""
+    clients, share = line["clients"], line["participation"]
+    return Place(
+        setting=line["setting"],
+        data=line["dataset"],
+        clients=int(clients) if clients else None,
+        participation=float(share) if share else None,
+        partition=line["partition"],
+        method=line["method"],
+        measure=line["metric"],
     )
 
 
 def published(paper: str, item: str) -> dict[Place, Published]:
-    """Every number of a table; nothing where the paper has no numbers."""
+    """Every number of a table or figure; empty where there is no CSV file for it."""
     file = FOLDER / paper / f"{item}.csv"
     if not file.is_file():
         return {}
     found: dict[Place, Published] = {}
     for line in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
-        note = line["note"]
-        digits = len(line["value"].partition(".")[2])
-        value = Published(
-            _number(line["value"], float), _number(line["std"], float), note.startswith(">"), note, digits
+        at = _place(line)
+        assert at not in found, f"{paper}/{item}.csv has a number twice: {line}"
+        found[at] = Published(
+            value=float(line["value"]) if line["value"] else None,
+            std=float(line["std"]) if line["std"] else None,
+            bound=line["note"].startswith(">"),
+            note=line["note"],
+            digits=len(line["value"].partition(".")[2]),
         )
-        assert place(line) not in found, f"{paper}/{item}.csv has a number twice: {line}"
-        found[place(line)] = value
     return found

@@ -5,7 +5,7 @@ The rule, for n seeds with mean x and sample deviation s, and a printed number P
     within    |x − P| ≤ T + u/2
     outside   |x − P| > T + u/2
 
-P without ± is taken to be one run with a seed of its own: T = t · s · √(1 + 1/n), with n − 1 degrees of freedom.
+P without ± is taken to be one run with another seed: T = t · s · √(1 + 1/n), with n − 1 degrees of freedom.
 P with ± d over m seeds: T = t · √(s²/n + d²/m), with Welch's degrees of freedom. Each t is the 97.5 % quantile, so
 that one gap in twenty is outside where print and program are the same. With two seeds t is 12.7 and nearly every gap
 is within: the words say that there are two.
@@ -24,23 +24,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headway.measure.intervals import next_mean, next_value
-from headway.papers.measures import Measured
+from headway.papers.measurements import Measurement
 from headway.papers.published import Published
 
 Word = Literal["within", "outside", "one seed", "unknown"]
 
 _FLOAT = 1 + 1e-9
-"""83.66 − 83.65 is a little more than 0.01."""
+"""Room for rounding: in floating point 83.66 − 83.65 is a little more than 0.01."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be thought of a gap."""
+    """Whether seeds explain a gap, and how large a gap they would explain."""
 
     word: Word
     seeds: int
     tolerance: float | None = None
-    """The largest gap that is within."""
+    """T + u/2, the largest gap that is within."""
 
     def written(self, digits: int) -> str:
         """`within ±2.31`, `outside ±0.40`, `one seed`; with two seeds it says so."""
@@ -49,15 +49,17 @@ class Verdict:
         return f"{self.word}{reach}{' (two seeds)' if self.seeds == 2 else ''}"
 
 
-def verdict(measured: Sequence[Measured], published: Published | None) -> Verdict | None:
-    """The verdict over the seeds of a cell; None where nothing is printed, and where some run was not long enough.
+def verdict(measured: Sequence[Measurement], published: Published | None) -> Verdict | None:
+    """The verdict on the gap between a cell's seeds and the printed number.
 
-    >>> verdict([Measured(84.2), Measured(85.1), Measured(84.7)], Published(85.13, digits=2)).word
+    None where nothing is printed, and where some run was too short.
+
+    >>> verdict([Measurement(84.2), Measurement(85.1), Measurement(84.7)], Published(85.13, digits=2)).word
     'within'
     """
     if published is None or published.value is None or not measured:
         return None
-    if any(one.value is None and one.least is None for one in measured):
+    if any(one.value is None and one.lower_bound is None for one in measured):
         return None
     if len(measured) == 1:
         return Verdict("one seed", 1)
@@ -65,20 +67,21 @@ def verdict(measured: Sequence[Measured], published: Published | None) -> Verdic
     if len(values) < len(measured):
         beyond = published.bound and all(_reach(one) >= published.value for one in measured)
         return Verdict("within" if beyond else "unknown", len(measured))
-    explained = _explained(values, published)
+    explained = _tolerance(values, published)
     tolerance = explained + 0.5 * 10.0**-published.digits
     word = _word(statistics.fmean(values) - published.value, tolerance, published.bound, explained > 0)
     return Verdict(word, len(values), tolerance)
 
 
-def _reach(one: Measured) -> float:
-    """A number of rounds, or what it is more than."""
-    known = one.least if one.value is None else one.value
-    assert known is not None, "what has neither was left out"
+def _reach(one: Measurement) -> float:
+    """How many rounds a seed took, or at least how many where it did not reach the target."""
+    known = one.lower_bound if one.value is None else one.value
+    assert known is not None, "runs with neither were excluded"
     return known
 
 
-def _explained(values: Sequence[float], published: Published) -> float:
+def _tolerance(values: Sequence[float], published: Published) -> float:
+    """T: the largest gap that differences from seed to seed explain."""
     if published.std is None or published.seeds < 2:
         return next_value(values)
     return next_mean(values, published.std, published.seeds)

@@ -1,4 +1,4 @@
-"""What there is to show: items with how much of them was run, and cells with what was measured and what is printed."""
+"""The data of the board: how much of each item was run, and each measured number beside the printed one."""
 
 from __future__ import annotations
 
@@ -7,66 +7,138 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict
 
 from headway.errors import UserError
-from headway.papers.found import There, of_plan, there_in
-from headway.papers.measures import heading, named
+from headway.papers.items import every_preset
+from headway.papers.measurements import heading, parse_measure
 from headway.papers.plan import Plan, plan
-from headway.papers.preset import Preset, every_preset
+from headway.papers.preset import Preset
 from headway.papers.reproduce import NOTE, UNKNOWN, Outcomes
+from headway.papers.saved_runs import SavedRun, match_runs, saved_runs
 from headway.papers.table import Entry, entries
+from headway.papers.verdict import Word
 from headway.runs.files import read_json
 
 TABLES = ("table.md", "table.csv")
 
+Family = Literal["accuracy", "rounds", ""]
+"""Numbers that are drawn in one panel: accuracies in %, or rounds until a target; '' are all others."""
+
+
+class Maker(TypedDict):
+    """What made some runs of a claim; `runs` are their folders in it."""
+
+    command: str
+    commit: str
+    hardware: str
+    runs: list[str]
+
+
+class BoardCell(TypedDict):
+    """One measured number beside the printed one, if there is one; accuracies are percentages."""
+
+    number: int
+    """Its place on the board, from 0."""
+    paper: str
+    item: str
+    scale: str
+    data: str
+    column: str
+    method: str
+    row: str
+    measure: str
+    heading: str
+    family: Family
+    seeds: int
+    measured: float | None
+    std: float | None
+    more_than: float | None
+    """A lower bound of what was measured, where some seed did not reach the target."""
+    published: float | None
+    published_std: float | None
+    published_is_bound: bool | None
+    gap: float | None
+    verdict: Word | Literal[""]
+    tolerance: float | None
+    marks: str
+    draw: str
+    form: str
+    ended_early: str
+
+
+class BoardItem(TypedDict):
+    """A table or a figure at one scale, with how much of it was run."""
+
+    item: str
+    paper: str
+    kind: str
+    title: str
+    source: str
+    scale: str
+    trainings_run: int
+    trainings: int
+    runs: int
+    measured: int
+    """How many of the published numbers were measured."""
+    published: int
+    shares: list[str]
+    links: dict[str, str]
+    made: list[Maker]
+
+
+class Board(TypedDict):
+    """The whole board, which is what `--board --json` prints."""
+
+    items: list[BoardItem]
+    cells: list[BoardCell]
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A folder of runs of an item, with its reproduce.json."""
+    """A folder with runs of an item and their reproduce.json."""
 
     folder: Path
-    note: dict[str, Any] = field(repr=False)
-
-    @property
-    def scale(self) -> str:
-        return str(self.note.get("scale", "full"))
-
-    @property
-    def seeds(self) -> int:
-        return int(self.note.get("seeds", 1))
+    item: str
+    scale: str
+    seeds: int
+    makers: tuple[Maker, ...] = field(repr=False)
 
     def links(self, beside: Path) -> dict[str, str]:
-        """The claim's table, pictures and note, as seen from a page's folder."""
-        there = [*(self.folder / name for name in TABLES), *sorted(self.folder.glob("figure*.png")), self.folder / NOTE]
-        return {path.name: Path(os.path.relpath(path, beside)).as_posix() for path in there if path.is_file()}
+        """The claim's table, figures and note, by file name, as links from a page in the folder `beside`."""
+        files = [*(self.folder / name for name in TABLES), *sorted(self.folder.glob("figure*.png")), self.folder / NOTE]
+        return {path.name: Path(os.path.relpath(path, beside)).as_posix() for path in files if path.is_file()}
 
-    def makers(self) -> list[dict[str, Any]]:
-        """What made the runs: a command, commit and hardware with the runs it made."""
-        found: dict[tuple[str, str, str], list[str]] = {}
-        for place, made in self.note.get("made", {}).items():
-            hardware = str(made.get("environment", {}).get("hardware", ""))
-            key = (str(made.get("command") or UNKNOWN), str(made.get("commit", "")), hardware)
-            found.setdefault(key, []).append(place)
-        return [
-            {"command": command, "commit": commit, "hardware": hardware, "runs": places}
-            for (command, commit, hardware), places in found.items()
-        ]
+
+def read_claim(file: Path) -> Claim:
+    """The claim of a reproduce.json; one of an older version may lack the item, the scale, seeds or makers."""
+    note = read_json(file)
+    runs: dict[tuple[str, str, str], list[str]] = {}
+    for place, made in note.get("made", {}).items():
+        hardware = str(made.get("environment", {}).get("hardware", ""))
+        maker = (str(made.get("command") or UNKNOWN), str(made.get("commit", "")), hardware)
+        runs.setdefault(maker, []).append(place)
+    makers = tuple(
+        Maker(command=command, commit=commit, hardware=hardware, runs=places)
+        for (command, commit, hardware), places in runs.items()
+    )
+    item, scale, seeds = str(note.get("item", "")), str(note.get("scale", "full")), int(note.get("seeds", 1))
+    return Claim(file.parent, item, scale, seeds, makers)
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure with what was run of it at one scale."""
+    """A table or figure with the runs of it at one scale."""
 
     preset: Preset
     plan: Plan | None
-    """None where there is nothing to run."""
+    """None where the item has nothing to run."""
     outcomes: Outcomes = field(repr=False)
     claim: Claim | None = None
 
     @property
     def trainings(self) -> tuple[int, int]:
-        """(Those of which some seed was run, all), each counted once whatever its seeds."""
+        """(Trainings of which at least one seed was run, all trainings). Seeds are not counted apart."""
         if self.plan is None:
             return 0, 0
         groups = {cell.runs for cell in self.plan.cells}
@@ -74,7 +146,7 @@ class Item:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The numbers that were measured, with those that are printed; none of runs that are another item's."""
+        """The numbers that were measured. Of an item that shares its runs, only those that it prints itself."""
         if self.plan is None or not self.outcomes:
             return []
         shared = bool(self.preset.shares)
@@ -82,27 +154,27 @@ class Item:
         return [
             one
             for one in found
-            if (one.mean is not None or one.least is not None) and (one.published is not None or not shared)
+            if (one.mean is not None or one.lower_bound is not None) and (one.published is not None or not shared)
         ]
 
 
 def claims(source: Path) -> dict[str, list[Claim]]:
-    """The claims in a folder, by item."""
+    """The claims in a folder, at any depth, by item."""
     if not source.is_dir():
         raise UserError(f"there is no folder {source}")
     found: dict[str, list[Claim]] = {}
     for file in sorted(source.rglob(NOTE)):
-        claim = Claim(file.parent, read_json(file))
-        found.setdefault(str(claim.note.get("item", "")), []).append(claim)
+        claim = read_claim(file)
+        found.setdefault(claim.item, []).append(claim)
     if not found:
         raise UserError(f"{source} has no runs that `headway reproduce` made: there is no {NOTE} in it")
     return found
 
 
 def board(source: Path) -> list[Item]:
-    """Every item of every paper; one that was run at two scales is there twice."""
+    """Every item of every paper, with its runs in the claims of a folder; once for each scale it was run at."""
     known = claims(source)
-    there = {claim.folder: there_in(claim.folder) for many in known.values() for claim in many}
+    saved = {claim.folder: saved_runs(claim.folder) for many in known.values() for claim in many}
     found = []
     for preset in every_preset():
         own = known.get(preset.item, [])
@@ -110,27 +182,28 @@ def board(source: Path) -> list[Item]:
         scales = dict.fromkeys(claim.scale for claim in [*own, *shared]) or {"full": None}
         for scale in scales:
             some = [claim for claim in [*own, *shared] if claim.scale == scale]
-            runs = [pair for claim in some for pair in there[claim.folder]]
+            runs = [run for claim in some for run in saved[claim.folder]]
             found.append(_item(preset, scale, some, runs, next((one for one in own if one.scale == scale), None)))
     return found
 
 
-def _item(preset: Preset, scale: str, some: Sequence[Claim], runs: There, claim: Claim | None) -> Item:
+def _item(preset: Preset, scale: str, some: Sequence[Claim], runs: list[SavedRun], claim: Claim | None) -> Item:
+    """An item with its runs among those of some claims; `claim` is the one of the item itself."""
     if not preset.columns:
         return Item(preset, None, {})
     wanted = plan(preset, scale=scale, seeds=max((one.seeds for one in some), default=preset.seeds))
-    return Item(preset, wanted, of_plan(wanted, runs) if runs else {}, claim)
+    return Item(preset, wanted, match_runs(wanted, runs) if runs else {}, claim)
 
 
-def family(measure: str) -> str:
-    """Numbers that are drawn beside each other: accuracies in %, or rounds until a target; '' of others."""
+def family(measure: str) -> Family:
+    """The panel in which numbers of this measure are drawn."""
     if measure.startswith("accuracy@") or measure == "top_accuracy":
         return "accuracy"
-    return "rounds" if named(measure)[0].counts else ""
+    return "rounds" if parse_measure(measure)[0].counts else ""
 
 
-def cell(item: Item, entry: Entry, number: int) -> dict[str, Any]:
-    """One number as plain data."""
+def cell(item: Item, entry: Entry, number: int) -> BoardCell:
+    """One number of an item; `number` is its place on the board."""
     preset, scale = item.preset, item.plan.scale if item.plan else "full"
     column = next(one for one in preset.columns if one.name == entry.column)
     row = next(one for one in preset.rows if one.name == entry.row)
@@ -151,7 +224,7 @@ def cell(item: Item, entry: Entry, number: int) -> dict[str, Any]:
         "seeds": len(entry.seeds),
         "measured": entry.mean,
         "std": entry.std,
-        "more_than": entry.least,
+        "more_than": entry.lower_bound,
         "published": printed.value if printed else None,
         "published_std": printed.std if printed else None,
         "published_is_bound": printed.bound if printed else None,
@@ -165,16 +238,16 @@ def cell(item: Item, entry: Entry, number: int) -> dict[str, Any]:
     }
 
 
-def plain(items: Sequence[Item], beside: Path) -> dict[str, Any]:
-    """The whole board as data: items, and cells with what was measured."""
+def plain(items: Sequence[Item], beside: Path) -> Board:
+    """The whole board as plain data, with links for a page in the folder `beside`."""
     pairs = [(item, entry) for item in items for entry in item.entries]
     return {
-        "items": [_told(item, beside) for item in items],
+        "items": [_item_as_data(item, beside) for item in items],
         "cells": [cell(item, entry, number) for number, (item, entry) in enumerate(pairs)],
     }
 
 
-def _told(item: Item, beside: Path) -> dict[str, Any]:
+def _item_as_data(item: Item, beside: Path) -> BoardItem:
     done, all_ = item.trainings
     measured = item.entries
     return {
@@ -191,5 +264,5 @@ def _told(item: Item, beside: Path) -> dict[str, Any]:
         "published": len(item.preset.numbers),
         "shares": list(item.preset.shares),
         "links": item.claim.links(beside) if item.claim else {},
-        "made": item.claim.makers() if item.claim else [],
+        "made": list(item.claim.makers) if item.claim else [],
     }

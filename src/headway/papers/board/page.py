@@ -8,12 +8,11 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 from string import Template
-from typing import Any
 
+from headway.papers.board.cells import Board, BoardCell, BoardItem
 from headway.report.page.parts import embedded, text_of
 
 _HERE = Path(__file__).parent
-_Told = dict[str, Any]
 
 _LEGEND = (
     "A click on a heading sorts. Gap: measured − printed. Within ±T: what differs from seed to seed explains the gap "
@@ -22,9 +21,9 @@ _LEGEND = (
 )
 
 
-def page(told: _Told) -> str:
-    """The whole page as text; `told` is the board as data."""
-    items, cells = told["items"], told["cells"]
+def page(board: Board) -> str:
+    """The whole page as HTML."""
+    items, cells = board["items"], board["cells"]
     links = {(item["item"], item["scale"]): item["links"] for item in items}
     return Template(text_of("board.html", _HERE)).substitute(
         lead=_lead(items),
@@ -40,7 +39,7 @@ def page(told: _Told) -> str:
     )
 
 
-def _lead(items: Sequence[_Told]) -> str:
+def _lead(items: Sequence[BoardItem]) -> str:
     papers = {item["paper"] for item in items}
     return (
         f"The tables and figures of {len(papers)} texts on accelerated federated learning: what Headway measured, "
@@ -48,7 +47,7 @@ def _lead(items: Sequence[_Told]) -> str:
     )
 
 
-def _tiles(items: Sequence[_Told], cells: Sequence[_Told]) -> str:
+def _tiles(items: Sequence[BoardItem], cells: Sequence[BoardCell]) -> str:
     runnable = {item["item"] for item in items if item["trainings"]}
     begun = {item["item"] for item in items if item["runs"]}
     beside = [cell for cell in cells if cell["published"] is not None]
@@ -77,7 +76,7 @@ _HEADS = (
 )
 
 
-def _cells(cells: Sequence[_Told], links: dict[tuple[str, str], dict[str, str]]) -> str:
+def _cells(cells: Sequence[BoardCell], links: dict[tuple[str, str], dict[str, str]]) -> str:
     head = "".join(
         f'<th scope="col" data-kind="{kind}" data-first="{"ascending" if kind else "descending"}">{name}</th>'
         for name, kind in _HEADS
@@ -89,9 +88,9 @@ def _cells(cells: Sequence[_Told], links: dict[tuple[str, str], dict[str, str]])
     )
 
 
-def _line(cell: _Told, links: dict[str, str]) -> str:
-    told = "; ".join(filter(None, (cell["draw"], cell["form"], cell["ended_early"])))
-    mark = f'<span class="mark" title="{escape(told)}">{escape(cell["marks"])}</span>' if cell["marks"] else ""
+def _line(cell: BoardCell, links: dict[str, str]) -> str:
+    meaning = "; ".join(filter(None, (cell["draw"], cell["form"], cell["ended_early"])))
+    mark = f'<span class="mark" title="{escape(meaning)}">{escape(cell["marks"])}</span>' if cell["marks"] else ""
     scaled = ' <span class="mark">scaled down</span>' if cell["scale"] != "full" else ""
     item = _link(links.get("table.md"), cell["item"])
     texts = [
@@ -108,13 +107,13 @@ def _line(cell: _Told, links: dict[str, str]) -> str:
     return f'<tr data-number="{cell["number"]}">{"".join(texts)}</tr>'
 
 
-def _digits(cell: _Told) -> int:
+def _digits(cell: BoardCell) -> int:
     if cell["family"] == "rounds":
         return 0 if cell["seeds"] == 1 else 1
     return 2 if cell["family"] == "accuracy" else 4
 
 
-def _measured(cell: _Told) -> str:
+def _measured(cell: BoardCell) -> str:
     if cell["measured"] is None:
         return f"{cell['more_than']:.0f}+"
     digits = _digits(cell)
@@ -122,7 +121,7 @@ def _measured(cell: _Told) -> str:
     return f"{cell['measured']:.{digits}f}{spread}"
 
 
-def _printed(cell: _Told) -> str:
+def _printed(cell: BoardCell) -> str:
     if cell["published"] is None:
         return "–"
     digits = 0 if cell["family"] == "rounds" else 2
@@ -130,7 +129,7 @@ def _printed(cell: _Told) -> str:
     return f"{cell['published']:.{digits}f}{'+' if cell['published_is_bound'] else ''}{spread}"
 
 
-def _verdict(cell: _Told) -> str:
+def _verdict(cell: BoardCell) -> str:
     word, reach = cell["verdict"], cell["tolerance"]
     if not word:
         return "–"
@@ -146,7 +145,7 @@ def _link(address: str | None, text: str) -> str:
 # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _items(items: Sequence[_Told]) -> str:
+def _items(items: Sequence[BoardItem]) -> str:
     begun = [item for item in items if item["runs"]]
     waiting = [item for item in items if not item["runs"] and item["trainings"] and item["kind"] != "not-built"]
     rest = [item for item in items if not item["runs"] and item not in waiting]
@@ -157,7 +156,7 @@ def _items(items: Sequence[_Told]) -> str:
     return "\n".join(parts)
 
 
-def _item_table(items: Sequence[_Told]) -> str:
+def _item_table(items: Sequence[BoardItem]) -> str:
     names = (("item", "words"), ("title", "words"), ("trainings", ""), ("runs", ""), ("numbers", ""), ("see", "words"))
     head = "".join(f'<th scope="col" data-kind="{kind}" data-first="descending">{name}</th>' for name, kind in names)
     body = "\n".join(f"<tr>{''.join(_item(item))}</tr>" for item in items)
@@ -167,7 +166,7 @@ def _item_table(items: Sequence[_Told]) -> str:
     )
 
 
-def _item(item: _Told) -> list[str]:
+def _item(item: BoardItem) -> list[str]:
     links = item["links"]
     shown = [("table", links.get("table.md")), ("runs", links.get("reproduce.json"))]
     shown[1:1] = [(_picture(name), address) for name, address in links.items() if name.startswith("figure")]
@@ -185,12 +184,13 @@ def _item(item: _Told) -> list[str]:
 
 
 def _picture(name: str) -> str:
-    """`figure.png` is the curves; `figure-heat.png` a heat map."""
+    """The kind of a figure by its file name: `figure-heat.png` is a heat map, `figure.png` has curves."""
     kind = name.removeprefix("figure").removesuffix(".png").strip("-")
     return kind or "curves"
 
 
-def _made(items: Sequence[_Told]) -> str:
+def _made(items: Sequence[BoardItem]) -> str:
+    """Which command made which runs, folded up."""
     blocks = []
     for item in items:
         for made in item["made"]:
@@ -200,9 +200,9 @@ def _made(items: Sequence[_Told]) -> str:
             runs = "".join(f"<li>{escape(name)}</li>" for name in made["runs"])
             known = made["command"].startswith("headway ")
             command = f'<div class="command"><pre>{escape(made["command"])}</pre></div>' if known else ""
-            told = "" if known else "; the command was not recorded"
+            lost = "" if known else "; the command was not recorded"
             blocks.append(
                 f"<details><summary>{escape(item['item'])}: {len(made['runs'])} run{'s' * (len(made['runs']) > 1)}, "
-                f"{escape(where)}{told}</summary>{command}<ul>{runs}</ul></details>"
+                f"{escape(where)}{lost}</summary>{command}<ul>{runs}</ul></details>"
             )
     return "\n".join(blocks)

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.errors import UserError
+from headway.papers.board.cells import BoardCell, Family
 from headway.report.figures import COLOURS, blank, save, shrunk, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_Cells = Sequence[dict[str, Any]]
-_WORDS = {"accuracy": "accuracy, %", "rounds": "rounds to a target"}
-_BANDS = {"accuracy": (1.0, 3.0), "rounds": (0.1, 0.3)}
-"""Points to both sides, or shares."""
+_Cells = Sequence[BoardCell]
+_WORDS: dict[Family, str] = {"accuracy": "accuracy, %", "rounds": "rounds to a target"}
+_BANDS: dict[Family, tuple[float, float]] = {"accuracy": (1.0, 3.0), "rounds": (0.1, 0.3)}
+"""Half the widths of the two bands: percentage points for accuracies, shares for rounds."""
 
 
-def drawable(cells: _Cells) -> dict[str, _Cells]:
-    """The cells that have a place in the picture, by what they measure; a bound has none."""
-    there = [
+def drawable(cells: _Cells) -> dict[Family, _Cells]:
+    """The cells with two numbers at full scale, neither of them a bound, by panel."""
+    known = [
         one
         for one in cells
         if one["measured"] is not None
@@ -31,12 +32,12 @@ def drawable(cells: _Cells) -> dict[str, _Cells]:
         and not one["published_is_bound"]
         and one["scale"] == "full"
     ]
-    families = {name: [one for one in there if one["family"] == name] for name in _WORDS}
+    families: dict[Family, _Cells] = {name: [one for one in known if one["family"] == name] for name in _WORDS}
     return {name: some for name, some in families.items() if some}
 
 
 def drawn(cells: _Cells) -> Figure | None:
-    """None where there is no cell to draw."""
+    """The picture with a panel for each family; None where there is no cell to draw."""
     families = drawable(cells)
     if not families:
         return None
@@ -52,8 +53,8 @@ def drawn(cells: _Cells) -> Figure | None:
     return figure
 
 
-def _panel(axes: Axes, name: str, some: _Cells, papers: Sequence[str]) -> None:
-    values = [one[key] for one in some for key in ("measured", "published")]
+def _panel(axes: Axes, name: Family, some: _Cells, papers: Sequence[str]) -> None:
+    values = [value for one in some for value in (one["measured"], one["published"]) if value is not None]
     low, high = _ends(min(values), max(values), name == "rounds")
     line = np.geomspace(low, high) if name == "rounds" else np.linspace(low, high)
     for band in _BANDS[name]:
@@ -75,7 +76,7 @@ def _panel(axes: Axes, name: str, some: _Cells, papers: Sequence[str]) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """Both ways, with plain numbers on the axes."""
+    """Make both axes logarithmic, with plain numbers on them."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set(xscale="log", yscale="log")
@@ -85,13 +86,18 @@ def _logarithmic(axes: Axes) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _point(axes: Axes, one: dict[str, Any], colour: str) -> None:
+def _point(axes: Axes, one: BoardCell, colour: str) -> None:
+    """One number, with ± one deviation; hollow where its runs are not as the item asks for."""
     filled = "white" if one["draw"] or one["form"] else colour
     style: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": colour, "markerfacecolor": filled, "ecolor": colour}
-    axes.errorbar(one["published"], one["measured"], one["std"], fmt="o", elinewidth=1, **style)
+    printed, measured = one["published"], one["measured"]
+    assert printed is not None
+    assert measured is not None, "cells without a number are not drawable"
+    axes.errorbar(printed, measured, one["std"], fmt="o", elinewidth=1, **style)
 
 
 def _ends(low: float, high: float, logarithmic: bool) -> tuple[float, float]:
+    """The ends of both axes for numbers from `low` to `high`."""
     if logarithmic:
         return low / 1.15, high * 1.15
     room = 0.05 * (high - low) or 1.0
@@ -99,7 +105,7 @@ def _ends(low: float, high: float, logarithmic: bool) -> tuple[float, float]:
 
 
 def pictures(cells: _Cells, folder: Path) -> list[Path]:
-    """board.png and board.svg; the same cells give the same bytes. None where there is no cell to draw."""
+    """Write board.png and board.svg; the same cells give the same bytes. Empty where there is no cell to draw."""
     import matplotlib
 
     figure = drawn(cells)

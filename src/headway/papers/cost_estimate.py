@@ -1,4 +1,4 @@
-"""What runs would cost: bytes from the method's traffic and the model's size, and time where it was measured."""
+"""What a run would cost, for a dry run: its bytes from the method's traffic and the model's size, its time by trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.papers.plan import Run
 from headway.runs.run import Observer, simulate
 from headway.scenario import Scenario
 
-_SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
+_SAMPLES: dict[str, tuple[tuple[int, ...], int]] = {
     "mnist": ((1, 28, 28), 10),
     "cifar10": ((3, 32, 32), 10),
     "cifar100": ((3, 32, 32), 100),
@@ -25,59 +25,62 @@ _SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "celeba": ((3, 84, 84), 2),
     "shakespeare": ((80,), 80),
 }
-"""Shape of a sample and number of classes of the papers' data: an estimate must not need the data."""
+"""(Shape of a sample, number of classes) of the papers' data: an estimate works without the data."""
 TRIAL_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Size:
-    """Bytes of a model: its parameters, and what travels beside them (BatchNorm statistics)."""
+class ModelBytes:
+    """Bytes of a model: its parameters, and the buffers sent beside them (BatchNorm statistics)."""
 
     parameters: int
     buffers: int
 
 
 @cache
-def model_size(model: str, data: str) -> Size:
+def model_bytes(model: str, data: str) -> ModelBytes:
+    """Of a named model for named data; no memory is taken for it."""
     with torch.device("meta"):
-        module = network(model, *_SHAPES[data])
+        module = network(model, *_SAMPLES[data])
     parameters, buffers = (
         sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         for tensors in (module.parameters(), module.buffers())
     )
-    return Size(parameters, buffers)
+    return ModelBytes(parameters, buffers)
 
 
 @cache
-def price(spelled: str) -> Cost:
+def method_cost(spelled: str) -> Cost:
+    """Traffic and passes of a method, relative to FedAvg's."""
     return cost(method(spelled))
 
 
-def traffic(run: Run) -> int | None:
-    """Bytes down and up of a whole run; None where the number of clients is known to the data only."""
+def run_bytes(run: Run) -> int | None:
+    """Bytes down and up of a whole run; None where only the data say how many clients there are."""
     scenario = run.scenario
     built = method(run.method)
     if built.pooled:
         return 0
     if scenario.clients == 0 and scenario.cohort_size is None:
         return None
-    size, per = model_size(scenario.model, scenario.data), price(run.method)
+    size, per = model_bytes(scenario.model, scenario.data), method_cost(run.method)
     each = (per.down + per.up) * size.parameters + 2 * size.buffers
     return round(each * asked(scenario) * scenario.rounds)
 
 
 Seconds = Callable[[Run], float | None]
+"""How long a run would take; None where that is unknown."""
 
 
-def unknown(run: Run) -> float | None:
-    """Nothing was measured."""
+def unknown_time(run: Run) -> float | None:
+    """The time of a run where no trial was made."""
     return None
 
 
-def trials(observer: Observer) -> Seconds:
-    """Time from a short FedAvg trial of each scenario on this machine, times the method's passes.
+def time_by_trial(observer: Observer) -> Seconds:
+    """Times from a few rounds of FedAvg in each scenario on this machine, multiplied by the method's passes.
 
-    The first round is left out; evaluation is not multiplied. A pooled method trains one client in place of a cohort.
+    The first round is left out, and evaluation is not multiplied. A centralised method trains one client per round.
     """
     measured: dict[Scenario, tuple[float, float]] = {}
 
@@ -90,7 +93,7 @@ def trials(observer: Observer) -> Seconds:
             evaluation = sum(record["seconds_evaluation"] for record in records) / len(records)
             measured[short] = training, evaluation
         training, evaluation = measured[short]
-        passes = price(run.method).passes / (asked(run.scenario) if method(run.method).pooled else 1)
+        passes = method_cost(run.method).passes / (asked(run.scenario) if method(run.method).pooled else 1)
         return rounds * (training * passes + evaluation)
 
     return seconds

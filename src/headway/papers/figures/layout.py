@@ -1,28 +1,31 @@
-"""What the kinds of pictures share: panels, one legend for all, and marks."""
+"""What all kinds of figures share: panels, one legend for all of them, axis labels, and marks for published numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headway.papers.measures import heading
-from headway.papers.shown import Shown
+from headway.papers.figures.cells import FigureData
+from headway.papers.measurements import heading
 from headway.papers.table import Entry
 from headway.report.figures import tidy
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _ACROSS = 3
-"""Panels side by side."""
+"""How many panels stand side by side."""
 ACCURACY, LOSS = "test accuracy, %", "global loss"
 PUBLISHED = "○ published"
 RED, GREY = "#cc3311", "#777777"
 
 
-def grid(figure: Figure, names: Sequence[str], high: float = 3.6, wide: float = 4.4, least: float = 7.0) -> list[Axes]:
-    """A panel for each name, at most three side by side."""
+def panels(
+    figure: Figure, names: Sequence[str], high: float = 3.6, wide: float = 4.4, least: float = 7.0
+) -> list[Axes]:
+    """A panel for each name, at most three side by side, each `wide` × `high` inches; the figure is resized."""
     across = min(len(names), _ACROSS)
     down = -(-len(names) // across)
     figure.set_size_inches(max(across * wide + 1.6, least), down * high + 1.2)
@@ -36,8 +39,8 @@ def grid(figure: Figure, names: Sequence[str], high: float = 3.6, wide: float = 
 
 
 def legend(figure: Figure) -> None:
-    """One for all panels, at the right, each name once."""
-    found: dict[str, Any] = {}
+    """One legend for all panels, at the right; each name appears once."""
+    found: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
@@ -45,27 +48,28 @@ def legend(figure: Figure) -> None:
     figure.legend(list(found.values()), list(found), frameon=False, loc="outside right upper", fontsize=size)
 
 
-def seeds_in_words(shown: Shown, spread: str = " ± one deviation") -> list[str]:
-    most = max(len(cell.runs) for cell in shown.plan.cells)
+def seeds_note(data: FigureData, spread: str = " ± one deviation") -> list[str]:
+    """`mean of 3 seeds ± one deviation`; nothing where each cell has one seed."""
+    most = max(len(cell.runs) for cell in data.plan.cells)
     return [f"mean of {most} seeds{spread}"] if most > 1 else []
 
 
-def axis(measures: Iterable[str]) -> str:
-    """What a vertical axis with these measures says."""
+def axis_label(measures: Iterable[str]) -> str:
+    """The label of a vertical axis on which these measures are drawn."""
     words = {"accuracy": ACCURACY, "top_accuracy": f"highest {ACCURACY}", "global_loss": LOSS}
     kinds = {words.get(name.split("@")[0], heading(name)) for name in measures}
     return ", ".join(sorted(kinds))
 
 
-def ring(axes: Axes, shown: Shown, place: float, entry: Entry, colour: str) -> bool:
-    """The published value of an entry."""
+def draw_published(axes: Axes, data: FigureData, place: float, entry: Entry, colour: str) -> bool:
+    """Draw the published value of an entry as a ring; False where there is none that can be compared."""
     printed = entry.published
-    if shown.plan.scale != "full" or printed is None or printed.value is None or printed.bound:
+    if data.plan.scale != "full" or printed is None or printed.value is None or printed.bound:
         return False
     axes.plot([place], [printed.value], "o", color=colour, markerfacecolor="white", markersize=7, zorder=4)
     return True
 
 
-def aside(axes: Axes, at: float, words: str) -> None:
-    """In place of a bar."""
+def write_upright(axes: Axes, at: float, words: str) -> None:
+    """Words from the bottom upwards, where a bar would stand if there were a number for it."""
     axes.annotate(words, (at, 0), (0, 4), textcoords="offset points", rotation=90, ha="center", va="bottom", color=GREY)

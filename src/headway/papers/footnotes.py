@@ -1,12 +1,15 @@
-"""Marks of numbers whose runs are not what an item asks for: another draw, another form of the method, cut short."""
+"""Marks † ‡ § of numbers whose runs are not as the item asks for, and the footnotes that explain them.
+
+† the split or the cohorts were drawn otherwise, ‡ the run ended early, § another form of the method.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headway.papers.found import draw_of
 from headway.papers.plan import Cell, Plan
 from headway.papers.reproduce import Outcomes
+from headway.papers.saved_runs import describe_draw
 
 SIGNS = {"draw": "†", "ended_early": "‡", "form": "§"}
 _WORDS = {"draw": "other split or cohorts", "ended_early": "ended early", "form": "other form"}
@@ -25,25 +28,27 @@ class Marks:
 
     @property
     def signs(self) -> str:
+        """The marks as they stand behind a name, such as `†§`."""
         return "".join(sign for name, sign in SIGNS.items() if getattr(self, name))
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What numbers that are set against each other must have in common."""
+        """Draw and form. Numbers are compared with each other only where these are the same."""
         return tuple(filter(None, (self.draw, self.form)))
 
     @property
     def lines(self) -> list[str]:
-        return [f"{sign} {_WORDS[name]}: {told}" for name, sign in SIGNS.items() if (told := getattr(self, name))]
+        """A footnote for each mark."""
+        return [f"{sign} {_WORDS[name]}: {words}" for name, sign in SIGNS.items() if (words := getattr(self, name))]
 
 
 def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
-    """Of the runs that are there and did not fail."""
+    """The marks of a cell's runs that were found and did not fail."""
     good = [(one, outcomes[one]) for one in cell.runs if one in outcomes and outcomes[one].failure is None]
     if not good:
         return Marks()
     (one, first), wanted = good[0], cell.runs[0]
-    draw = f"{first.draw}; the item has {draw_of(wanted.scenario)}" if first.draw else ""
+    draw = f"{first.draw}; the item has {describe_draw(wanted.scenario)}" if first.draw else ""
     form = f"{first.form}; the item has {wanted.method}" if first.form else ""
     done = min(outcome.records[-1]["round"] if outcome.records else 0 for _, outcome in good)
     whole = done >= one.scenario.rounds or one.scenario.stop_at_target
@@ -51,10 +56,10 @@ def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
 
 
 def footnotes(plan: Plan, outcomes: Outcomes) -> list[str]:
-    """What the marks of a table mean: a line for each, once."""
+    """What the marks of a table mean, one line for each kind of mark."""
     every = [marks_of(cell, outcomes) for cell in plan.cells]
     found = []
     for name, sign in SIGNS.items():
-        told = dict.fromkeys(getattr(marks, name) for marks in every)
-        found += [f"{sign} {_WORDS[name]}: {' | '.join(filter(None, told))}"] if any(told) else []
+        words = dict.fromkeys(getattr(marks, name) for marks in every)
+        found += [f"{sign} {_WORDS[name]}: {' | '.join(filter(None, words))}"] if any(words) else []
     return found

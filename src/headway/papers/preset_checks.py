@@ -1,0 +1,80 @@
+"""Checks a preset that was read from a paper's items.toml: its names are known, and its figures can be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.errors import UserError, nearest
+from headway.methods.spelling import method as spelled_method
+from headway.papers.measurements import parse_measure
+from headway.papers.preset import KINDS, Preset
+
+
+def _varies(preset: Preset, numbers: int) -> bool:
+    """Whether two rows or more have this many numbers in their settings, under the same names."""
+    swept = [row.numbers for row in preset.rows if row.numbers]
+    return len(swept) > 1 and len(swept[0]) == numbers and all(one.keys() == swept[0].keys() for one in swept)
+
+
+def _measures(preset: Preset, *beginnings: str) -> bool:
+    """Whether every column has measures, and the names of all begin in one of these ways."""
+    return all(
+        column.measures and all(name.startswith(beginnings) for name in column.measures) for column in preset.columns
+    )
+
+
+def _has_steps(preset: Preset) -> bool:
+    """Whether every run has a fixed number of local steps in a round."""
+    return all(preset.scenario(row, column).steps for row in preset.rows for column in preset.columns)
+
+
+FIGURES: dict[str, tuple[Callable[[Preset], bool], str]] = {
+    "curves": (lambda preset: True, ""),
+    "iterations": (
+        lambda preset: _measures(preset, "global_loss@", "accuracy@") and _has_steps(preset),
+        "a fixed number of steps, and global_loss@R or accuracy@R in every column",
+    ),
+    "crossings": (
+        lambda preset: _measures(preset, "iterations_to_") and _has_steps(preset),
+        "a fixed number of steps, and iterations_to_… in every column",
+    ),
+    "deviation": (lambda preset: _measures(preset, "sma_variance@"), "sma_variance@W in every column"),
+    "sweep": (lambda preset: _varies(preset, 1), "rows whose settings differ in one number"),
+    "heat": (lambda preset: _varies(preset, 2), "rows whose settings differ in two numbers"),
+    "bars": (lambda preset: True, ""),
+}
+"""Each kind of figure, with whether an item can be drawn so, and what it needs for that."""
+
+
+def _check_figures(preset: Preset) -> None:
+    for name in preset.figures:
+        if name not in FIGURES:
+            raise UserError(
+                f"{preset.item}: there is no figure '{name}'{nearest(name, FIGURES)} ({', '.join(FIGURES)})"
+            )
+        fits, needed = FIGURES[name]
+        if not fits(preset):
+            raise UserError(f"{preset.item}: figure '{name}' needs {needed}")
+
+
+def check_preset(preset: Preset) -> None:
+    """Refuse a preset with an unknown method, scenario, measure or kind of figure, or with a name twice."""
+    if preset.kind not in KINDS:
+        raise UserError(f"{preset.item}: kind is '{preset.kind}'; allowed: {', '.join(KINDS)}")
+    if preset.kind in ("table", "figure", "not-built") and not (preset.rows and preset.columns):
+        raise UserError(f"{preset.item}: a {preset.kind} needs rows and columns")
+    for kind, names in (("row", [row.name for row in preset.rows]), ("column", [one.name for one in preset.columns])):
+        if len(set(names)) < len(names):
+            raise UserError(f"{preset.item}: two {kind}s have the same name")
+    if preset.reference is not None and preset.reference not in {row.name for row in preset.rows}:
+        raise UserError(f"{preset.item}: there is no row '{preset.reference}' to be the reference")
+    for row in preset.rows:
+        if row.method not in preset.methods:
+            raise UserError(f"{preset.item}: there is no method '{row.method}'{nearest(row.method, preset.methods)}")
+    for column in preset.columns:
+        for name in (*column.measures, *column.read.values()):
+            parse_measure(name)
+        for row in preset.rows:
+            spelled_method(preset.spelling(row, column).spelled)
+            preset.scenario(row, column)
+    _check_figures(preset)

@@ -1,0 +1,54 @@
+"""Finds the printed number of each cell of a preset in the paper's CSV file."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from headway.errors import UserError
+from headway.papers.preset import Column, Preset, Row
+from headway.papers.published import Place, Published, published
+
+
+def _place(preset: Preset, row: Row, column: Column, measure: str) -> Place:
+    """Where the published table has the number of a cell."""
+    scenario = preset.scenario(row, column)
+    kind, _, value = scenario.partition.partition(":")
+    partition = {"natural": "leaf", "iid": "iid"}.get(kind, f"dirichlet-{value}")  # the authors' split is one of these
+    clients = column.printed.get("clients", scenario.clients or None)
+    share = scenario.participation if scenario.cohort_size is None else scenario.cohort_size / scenario.clients
+    share = column.printed.get("participation", share)
+    return Place(row.setting or column.setting, column.data, clients, share, partition, row.method, measure)
+
+
+def with_printed_numbers(preset: Preset, given: Literal["none"] | dict[str, float] | None) -> Preset:
+    """The preset with the paper's numbers: those of its CSV file, or those `given` by method in items.toml.
+
+    Every number of the file must have a cell, and every cell a number. A table without a file must say so by `none`.
+    """
+    cells = [(row, column, name) for column in preset.columns for row in preset.rows for name in column.measures]
+    if isinstance(given, dict):
+        found = {(row.name, column.name, name): Published(given[row.method], digits=2) for row, column, name in cells}
+        return dataclasses.replace(preset, numbers=found)
+    printed = published(preset.paper, preset.name)
+    if given is None and preset.kind == "table" and not printed:
+        raise UserError(f"{preset.item} has no {preset.name}.csv")
+    if not printed:
+        return preset
+    places = {(row.name, column.name, name): _place(preset, row, column, name) for row, column, name in cells}
+    missing = next((place for place in places.values() if place not in printed), None)
+    if missing is not None:
+        raise UserError(f"{preset.item}: the paper prints no number for {tuple(missing)}")
+    unused = next(iter(printed.keys() - places.values()), None)
+    if unused is not None or len(set(places.values())) < len(places):
+        raise UserError(
+            f"{preset.item}: the paper's number for {tuple(unused) if unused else 'some cell'} has no cell of its own"
+        )
+    return dataclasses.replace(
+        preset, numbers={cell: _with_seeds(preset.seeds, printed[at]) for cell, at in places.items()}
+    )
+
+
+def _with_seeds(seeds: int, number: Published) -> Published:
+    """The number with the paper's count of seeds, where it is a mean ± deviation."""
+    return number if number.std is None else dataclasses.replace(number, seeds=seeds)

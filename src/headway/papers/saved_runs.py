@@ -1,0 +1,176 @@
+"""Finds the runs of an item among those saved in folders, at any depth.
+
+A cell of which no run is saved gets runs that differ from it only in how split and cohorts were drawn, or in the form
+of the method. These are marked in every table and figure, as they are not what the item asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headway.errors import UserError
+from headway.methods.spelling import chosen, pieces
+from headway.papers.measurements import Records
+from headway.papers.plan import Cell, Plan, Run
+from headway.papers.reproduce import NOTE, Outcome, Outcomes, difference, read
+from headway.runs import packed
+from headway.runs.files import read_checked
+from headway.runs.folder import scenario as scenario_in
+from headway.scenario import Scenario
+
+_SAME_MIX = {"dirichlet", "authors"}
+"""Kinds of splits whose parameter means the same; an item has one of them."""
+_SAME_SHARE = {"fixed", "authors"}
+"""Kinds of sampling that invite the same number of clients in every round, each with the same probability."""
+_FORMS = {("fedavgm", "rate_ratio"), ("fedadam", "from_momentum"), ("fedacg", "half"), ("feddyn", "mu")}
+"""(Method, argument) in which a paper's program differs from its text, or one program from another."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A folder with a run's scenario.toml."""
+
+    scenario: Scenario
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How saved runs differ from what the item asks for; both are empty where they do not."""
+
+    draw: str = ""
+    """Their split and cohorts, as `describe_draw` says it."""
+    form: str = ""
+    """Their method."""
+
+
+def notes(item: str, *folders: Path) -> list[dict[str, Any]]:
+    """The contents of every reproduce.json of the item in these folders or below."""
+    files = [file for folder in folders for file in sorted(folder.rglob(NOTE))]
+    found = [read_checked(file) for file in files]
+    return [note for note in found if note.get("item", item) == item]
+
+
+def describe_draw(scenario: Scenario) -> str:
+    """`dirichlet:0.3, split_seed 0, sampling fixed`; the authors' own splits depend on no seed."""
+    fixed = scenario.partition.partition(":")[0] == "authors"
+    seeded = "" if fixed else f", split_seed {scenario.split_seed}"
+    return f"{scenario.partition}{seeded}, sampling {scenario.sampling}"
+
+
+def other_kind(wanted: Scenario, found: Scenario) -> Kind | None:
+    """How a run differs from the one wanted, if only in draw or form; None where it differs in more."""
+    besides = {"rounds"}
+    if wanted.partition != found.partition:
+        (kind, *mine), (other, *theirs) = (one.partition.split(":") for one in (wanted, found))
+        if {kind, other} == _SAME_MIX and mine == theirs:
+            besides |= {"partition", "split_seed"}
+    if {wanted.sampling, found.sampling} == _SAME_SHARE:
+        besides.add("sampling")
+    form = wanted.method != found.method and _other_form(str(wanted.method), str(found.method))
+    if difference(wanted, found, besides | ({"method"} if form else set())) is not None:
+        return None
+    return Kind(describe_draw(found) if len(besides) > 1 else "", str(found.method) if form else "")
+
+
+def _other_form(wanted: str, found: str) -> bool:
+    """Whether two methods differ only in arguments that make them two forms of one method."""
+    if wanted.partition(":")[0] != found.partition(":")[0] or len(pieces(wanted)) > 1 or len(pieces(found)) > 1:
+        return False
+    try:
+        (entry, mine), (_, theirs) = chosen(wanted), chosen(found)
+    except UserError:  # saved by a version of Headway with other arguments
+        return False
+    return all((entry.name, name) in _FORMS for name in mine if mine[name] != theirs[name])
+
+
+def first_difference(one: Records, other: Records) -> int | None:
+    """The first round in which the numbers of two runs differ, of the rounds that both have; times may differ."""
+    for mine, theirs in zip(*(map(_without_times, packed.rounded(records)) for records in (one, other)), strict=False):
+        if mine != theirs:
+            return int(mine["round"])
+    return None
+
+
+def _without_times(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not name.startswith("seconds_")}
+
+
+def _longest(folders: list[Path], kind: Kind) -> Outcome:
+    """The run with most rounds among those in these folders, which must all have the same numbers."""
+    every = [read(folder) for folder in folders]
+    longest = max(every, key=lambda outcome: len(outcome.records))
+    for folder, outcome in zip(folders, every, strict=True):
+        at = None if outcome is longest else first_difference(outcome.records, longest.records)
+        if at is not None:
+            both = f"{folder} and {longest.folder}"
+            raise UserError(f"{both} are the same run with other numbers from round {at} on; name one of them")
+    return replace(longest, draw=kind.draw, form=kind.form)
+
+
+def _match_cell(cell: Cell, saved: list[SavedRun], others: list[SavedRun]) -> Outcomes:
+    """The runs of a cell, all of one kind: the one wanted or, where none of it is saved, the kind with most runs.
+
+    `others` are those saved runs that are wanted by no cell of the item.
+    """
+    own: dict[Run, list[Path]] = {}
+    for one in cell.runs:
+        same = [run.folder for run in saved if difference(one.scenario, run.scenario, ("rounds",)) is None]
+        own |= {one: same} if same else {}
+    if own:
+        return {one: _longest(folders, Kind()) for one, folders in own.items()}
+    kinds: dict[Kind, dict[Run, list[Path]]] = {}
+    for one in cell.runs:
+        for run in others:
+            kind = other_kind(one.scenario, run.scenario)
+            if kind is not None:
+                kinds.setdefault(kind, {}).setdefault(one, []).append(run.folder)
+    if not kinds:
+        return {}
+    most = max(kinds, key=lambda kind: len(kinds[kind]))
+    return {one: _longest(folders, most) for one, folders in kinds[most].items()}
+
+
+def saved_runs(*folders: Path) -> list[SavedRun]:
+    """Every run in these folders, at any depth."""
+    saved: list[SavedRun] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}")
+        saved += [SavedRun(scenario_in(file.parent), file.parent) for file in sorted(folder.rglob("scenario.toml"))]
+    return saved
+
+
+def match_runs(plan: Plan, saved: list[SavedRun]) -> Outcomes:
+    """The plan's runs among those that are saved; they may have more or fewer rounds than the plan.
+
+    All runs of a cell are of one kind; their outcomes say its draw and form where these are not the item's.
+    """
+    wanted = [one.scenario for one in plan.runs]
+    others = [run for run in saved if all(difference(one, run.scenario, ("rounds",)) for one in wanted)]
+    outcomes: Outcomes = {}
+    for cell in plan.cells:
+        outcomes |= _match_cell(cell, saved, others)
+    return outcomes
+
+
+def find_runs(plan: Plan, *folders: Path) -> Outcomes:
+    """The plan's runs in these folders; a `UserError` where none is found."""
+    saved = saved_runs(*folders)
+    outcomes = match_runs(plan, saved)
+    if not outcomes:
+        names = f"{' and '.join(map(str, folders))} {'has' if len(folders) == 1 else 'have'}"
+        raise UserError(f"{names} no run of {plan.preset.item}{_nearest_miss(plan, saved)}")
+    return outcomes
+
+
+def _nearest_miss(plan: Plan, saved: list[SavedRun]) -> str:
+    """Why the first saved run of one of the item's methods on its data is not the one wanted."""
+    for run in saved:
+        for one in plan.runs:
+            if one.method == run.scenario.method and one.scenario.data == run.scenario.data:
+                other = difference(one.scenario, run.scenario, ("rounds",))
+                return f": in {run.folder} {other}"
+    return ""
