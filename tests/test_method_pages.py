@@ -1,4 +1,4 @@
-"""The pages of `docs/methods` say what the catalogue, the costs, the command line and the tests say."""
+"""The pages of `docs/methods` are what `headway show --markdown` makes, and say what the code and the tests say."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from typing import Any
 import pytest
 import torch
 import typer
+from typer.testing import CliRunner
 
+import headway as hw
 from conftest import played, world
 from headway.cli.flags import value
 from headway.cli.main import app
+from headway.cli.method_page import NOTES, logged, page
 from headway.engine.cost import cost
 from headway.errors import UserError
-from headway.methods.arguments import ranges
-from headway.methods.catalogue import METHODS, MODIFIERS
-from headway.methods.method import SLOTS
+from headway.methods import local, server
+from headway.methods.arguments import Momentum, ranges
+from headway.methods.catalogue import METHODS, MODIFIERS, Entry
+from headway.methods.method import SLOTS, Method
 from headway.methods.spelling import defaults, method, pieces
 from headway.scenario import Scenario
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "methods"
+NOTES_FOLDER = ROOT / "src" / "headway" / "methods" / "notes"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 INDEX = PAGES.pop("README")
 NAMES = list(METHODS)
@@ -36,6 +41,7 @@ HEADINGS = [
     "Slots",
     "Arguments",
     "Cost",
+    "What is logged",
     "Details that matter",
     "What the authors' program does differently",
     "Tested",
@@ -75,6 +81,71 @@ def prices(name: str) -> list[str]:
 
 def test_every_method_has_a_page_and_every_page_a_method() -> None:
     assert sorted(PAGES) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_what_the_command_makes(name: str) -> None:
+    assert PAGES[name] == page(name), f"make it again: headway show {name} --markdown > docs/methods/{name}.md"
+
+
+def test_the_command_prints_a_page() -> None:
+    answer = CliRunner().invoke(app, ["show", "fedacg", "--markdown"], catch_exceptions=False)
+    assert answer.output == PAGES["fedacg"]
+
+
+@pytest.mark.parametrize("spelled", ["fedprox+acg", "fedacg:lam=0.9", "fedagc", "acg"])
+def test_a_page_is_of_one_method_of_the_catalogue(spelled: str) -> None:
+    with pytest.raises(UserError, match="one method of the catalogue"):
+        page(spelled)
+
+
+def test_a_new_method_has_a_page_before_it_has_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its equations, slots, arguments, costs and source come from the catalogue, what it logs from a run."""
+
+    def fresh(lam: Momentum = 0.5) -> Method:
+        """m ← λm + Δ ; θ ← θ + m
+
+        Somebody, A paper, 2026, Alg. 1.
+        """
+        return Method(server=server.momentum(lam), local=local.remembering())
+
+    monkeypatch.setitem(METHODS, "fresh", Entry("fresh", fresh))
+    found = sections(page("fresh"))
+    assert list(found) == [heading for heading in HEADINGS if heading not in NOTES[3:5]]
+    assert "m ← λm + Δ ; θ ← θ + m" in found["Equations"]
+    assert tables(found["Arguments"]) == [[["lam", "0.5", "0 ≤ lam < 1", ""]]]
+    assert tables(found["What is logged"]) == [[["local_correction", ""]]]
+    assert "headway run fresh" in found["Run it"]
+    assert found["Source"].strip() == "Somebody, A paper, 2026, Alg. 1."
+
+
+@pytest.mark.parametrize("text", ["A line.\n\n## Argumens\n\n* `lam`: λ\n", "A line.\n\n## Arguments\n\n* `mu`: μ\n"])
+def test_notes_of_what_is_not_there_are_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "fedacg.md").write_text(text, encoding="utf-8")
+    monkeypatch.setattr("headway.cli.method_page.resources.files", lambda package: tmp_path)
+    with pytest.raises(UserError, match="notes of fedacg"):
+        page("fedacg")
+
+
+def test_every_file_of_notes_belongs_to_a_method() -> None:
+    assert {path.stem for path in NOTES_FOLDER.glob("*")} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_it_says_is_logged_is(name: str) -> None:
+    """In its default form, or in the form that the meaning names."""
+    for key, meaning in (row for table in tables(sections(PAGES[name])["What is logged"]) for row in table):
+        assert meaning
+        form = re.search(r"`(\w+=\w+)`", meaning)
+        assert key in logged(f"{name}:{form[1]}" if form else name)
+
+
+def test_what_every_round_records_is_written_down() -> None:
+    text = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    told = {name for row in tables(sections(text)["What a round records"])[0] for name in re.findall(r"\w+", row[0])}
+    run = hw.simulate("fedavg", rounds=1, clients=20, model="linear", steps=1, executor="serial", device="cpu")
+    assert run.records[0].keys() <= told
 
 
 @pytest.mark.parametrize("name", NAMES)

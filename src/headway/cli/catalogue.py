@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.engine.cost import cost
+from headway.engine.cost import Cost, cost
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
-from headway.methods.method import SLOTS
+from headway.methods.method import SLOTS, Method
 from headway.methods.spelling import chosen, defaults, method, pieces
 
 
@@ -45,7 +45,7 @@ def table() -> Table:
         justify: Literal["left", "right"] = "left" if name in ("method", "equations") else "right"
         found.add_column(name, no_wrap=name == "method", justify=justify, overflow="fold")
     for entry in listed():
-        numbers = (f"{entry[key]:.3g}" for key in ("down", "up", "client_state", "server_memory", "passes"))
+        numbers = (f"{entry[field.name]:.3g}" for field in dataclasses.fields(Cost))
         found.add_row(entry["name"], Text(entry["equations"]), *numbers)
     for name, modifier in MODIFIERS.items():
         found.add_row(f"+{name}", Text(_equations(modifier.build)))
@@ -66,14 +66,20 @@ def show(spelled: str, console: Console) -> None:
             console.print(f"  {argument} = {values[argument]}{given}    {limit}", markup=False, highlight=False)
         console.print()
     console.print("slots", style="bold")
-    for slot in SLOTS:
-        parts = " + ".join(repr(part) for part in getattr(built, slot))
-        console.print(f"  {slot:<10} {parts}", markup=False, highlight=False)
-    console.print(f"  {'wire':<10} up {built.wire.up!r}, down {built.wire.down!r}", markup=False, highlight=False)
-    price = cost(built)
+    for slot, value in slot_rows(built):
+        console.print(f"  {slot:<10} {value}", markup=False, highlight=False)
     console.print("\ncost, in multiples of the model", style="bold")
     console.print(
-        f"  down {price.down:.3g}   up {price.up:.3g}   client state {price.client_state:.3g}   "
-        f"server memory {price.server_memory:.3g}   passes {price.passes:.3g}",
-        highlight=False,
+        "  " + "   ".join(f"{what} {much}" for what, much in cost_columns(cost(built)).items()), highlight=False
     )
+
+
+def slot_rows(built: Method) -> list[tuple[str, str]]:
+    """Each slot with its values as they are written in Python, the wire last."""
+    rows = [(slot, " + ".join(repr(part) for part in getattr(built, slot))) for slot in SLOTS]
+    return [*rows, ("wire", f"up {built.wire.up!r}, down {built.wire.down!r}")]
+
+
+def cost_columns(price: Cost) -> dict[str, str]:
+    """A price with three digits, under the headings of tables and pages."""
+    return {name.replace("_", " "): f"{number:.3g}" for name, number in dataclasses.asdict(price).items()}

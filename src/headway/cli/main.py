@@ -193,8 +193,16 @@ def methods(json: Annotated[bool, JSON] = False) -> None:
 
 
 @app.command()
-def show(method: Annotated[str, METHOD]) -> None:
+def show(
+    method: Annotated[str, METHOD],
+    markdown: Annotated[bool, typer.Option("--markdown", help="its page, as kept in docs/methods")] = False,
+) -> None:
     """One method: equations, slots, arguments with defaults and ranges, costs, source."""
+    if markdown:
+        from headway.cli.method_page import page
+
+        typer.echo(page(method), nl=False)
+        return
     from headway.cli import catalogue
 
     catalogue.show(method, screen(ENDLESS))

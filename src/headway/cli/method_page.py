@@ -1,0 +1,140 @@
+"""A method's page in Markdown: what the code knows, with what `methods/notes/NAME.md` adds by hand."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from headway.cli.catalogue import cost_columns, slot_rows
+from headway.engine.cost import cost
+from headway.errors import UserError, nearest
+from headway.methods.arguments import ranges
+from headway.methods.catalogue import METHODS, Entry
+from headway.methods.spelling import defaults, method
+from headway.runs.run import simulate
+
+NOTES = (
+    "Symbols",
+    "Arguments",
+    "What is logged",
+    "Details that matter",
+    "What the authors' program does differently",
+    "Tested",
+    "Run it",
+    "Source",
+)
+"""The headings that a file of notes may have; each can be left out. The text before the first says what it is for."""
+
+
+def page(name: str) -> str:
+    """The page of one method of the catalogue, as it is kept in `docs/methods`."""
+    if name not in METHODS:
+        raise UserError(
+            f"--markdown is for one method of the catalogue, without options; '{name}'{nearest(name, METHODS)}"
+        )
+    entry = METHODS[name]
+    summary, notes = read_notes(name)
+    equations, _, source = (inspect.getdoc(entry.build) or "").partition("\n")
+    sections = {
+        "Equations": _joined(f"```text\n{equations}\n```", notes.get("Symbols")),
+        "Slots": _table(("slot", "value"), ((slot, f"`{value}`") for slot, value in slot_rows(method(name)))),
+        "Arguments": _arguments(entry, _meanings(notes.get("Arguments", ""))),
+        "Cost": _cost(name),
+        "What is logged": _logged(name, _meanings(notes.get("What is logged", ""))),
+        **{heading: notes.get(heading) for heading in NOTES[3:5]},
+        "Tested": _joined(notes.get("Tested"), _tested(also="Tested" in notes)),
+        "Run it": notes.get("Run it", f"```\nheadway run {name} --rounds 100\n```"),
+        "Source": notes.get("Source", source.strip()),
+    }
+    written = [f"## {heading}\n\n{text}" for heading, text in sections.items() if text]
+    return "\n\n".join([f"# {name}", *filter(None, [summary]), *written]) + "\n"
+
+
+def read_notes(name: str) -> tuple[str, dict[str, str]]:
+    """(what the method is for, the text under each heading); both empty where a method has no notes."""
+    file = resources.files("headway.methods").joinpath("notes", f"{name}.md")
+    if not file.is_file():
+        return "", {}
+    summary, *pieces = re.split(r"^## (.+)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    notes = {heading: text.strip("\n") for heading, text in zip(pieces[::2], pieces[1::2], strict=True)}
+    if unknown := [heading for heading in notes if heading not in NOTES]:
+        raise UserError(f"the notes of {name} have the heading '{unknown[0]}'; allowed: {', '.join(NOTES)}")
+    return summary.strip("\n"), notes
+
+
+def logged(name: str) -> list[str]:
+    """The names that a round of this method records and a round of FedAvg does not, read from a tiny run of each."""
+    own, plain = (_recorded(each) for each in (name, "fedavg"))
+    return [key for key in own if key not in plain]
+
+
+def _recorded(name: str) -> list[str]:
+    samples = (np.eye(8, dtype=np.float32), np.arange(8) % 2)
+    settings: dict[str, Any] = {"rounds": 1, "steps": 2, "batch_size": 4, "participation": 1.0}
+    settings |= {"executor": "serial", "device": "cpu", "model": "mlp"}
+    run = simulate(name, clients=[samples] * 2, test=samples, observer=_Silent(), **settings)
+    return list(run.records[0])
+
+
+class _Silent:
+    """Watches a run and says nothing."""
+
+    def begins(self, experiment: Any, done: int, executor: str) -> None: ...
+    def round(self, record: dict[str, Any]) -> None: ...
+    def tell(self, message: str) -> None: ...
+
+
+def _meanings(text: str) -> dict[str, str]:
+    """A list of `name`: meaning."""
+    found = re.findall(r"^\* `([^`]+)`: (.+(?:\n  .+)*)", text, flags=re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", meaning) for name, meaning in found}
+
+
+def _arguments(entry: Entry, meanings: dict[str, str]) -> str:
+    arguments, allowed = defaults(entry), ranges(entry.build)
+    for name in meanings:
+        if name not in arguments:
+            raise UserError(
+                f"the notes of {entry.name} explain '{name}'; its arguments: {', '.join(arguments) or 'none'}"
+            )
+    rows = []
+    for name, default in arguments.items():
+        if isinstance(default, bool):
+            value, limit = str(default).lower(), "true or false"
+        else:
+            value, limit = str(default), str(allowed[name]).replace("value", name) if name in allowed else "any"
+        rows.append((f"`{name}`", value, limit, meanings.get(name, "")))
+    return _table(("name", "default", "allowed", "meaning"), rows) if rows else "None."
+
+
+def _cost(name: str) -> str:
+    columns = cost_columns(cost(method(name)))
+    return _joined(_table(columns, [columns.values()], right=True), "Units are on [the first page](README.md#costs).")
+
+
+def _logged(name: str, meanings: dict[str, str]) -> str:
+    """What a round records beside what it does for every method. Notes may name more, such as what an option adds."""
+    rows = [(f"`{key}`", meanings.get(key, "")) for key in dict.fromkeys([*logged(name), *meanings])]
+    every = "[what every round records](../runs.md#what-a-round-records)"
+    return _joined(f"Beside {every}:", _table(("name", "meaning"), rows)) if rows else f"Only {every}."
+
+
+def _tested(also: bool) -> str:
+    return f"It is {'also ' if also else ''}in [the tests of every method](README.md#tests)."
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]], right: bool = False) -> str:
+    head = list(head)
+    lines = [head, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    written = [f"| {' | '.join(line)} |" for line in lines]
+    written.insert(1, "|" + ("---:|" if right else "---|") * len(head))
+    return "\n".join(written)
+
+
+def _joined(*parts: str | None) -> str:
+    return "\n\n".join(part for part in parts if part)
