@@ -1,4 +1,4 @@
-"""Small worlds for every test: unequal clients, few samples, float64. And real data, where it is there."""
+"""Small building for every test: unequal clients, few samples, float64. And real data, where it is there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from torch import nn
 
 from headway.data.sources import present
 from headway.engine.batched import Batched
-from headway.engine.pool import Pool
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
+from headway.engine.pool import WorkerPool
 from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
@@ -70,8 +71,8 @@ SMALL = Scenario(
 )
 
 
-def world(spelled: Any, network: str = "norm_free", **settings: Any) -> World:
-    """A small world of unequal clients; six of them, three a round."""
+def experiment(spelled: Any, network: str = "norm_free", **settings: Any) -> Experiment:
+    """A small experiment of unequal clients; six of them, three a round."""
     module = built(NETWORKS[network], 7, "test")
     return build(SMALL.changed(**settings), method(spelled), model=module, **unequal_clients())
 
@@ -89,17 +90,17 @@ def two_leaves(values: np.ndarray) -> Vector:
 
 
 EXECUTORS = {
-    "serial": lambda rules: Serial(rules),
-    "batched": lambda rules: Batched(rules),
-    "pool": lambda rules: Pool(rules, deterministic=False, processes=2),
+    "serial": lambda experiment: Serial(experiment),
+    "batched": lambda experiment: Batched(experiment),
+    "pool": lambda experiment: WorkerPool(experiment, processes=2),
 }
 
 
 def played(
-    chosen: World, executor: str = "serial", store: ClientStates | None = None
+    chosen: Experiment, executor: str = "serial", store: ClientStates | None = None
 ) -> tuple[list[dict[str, Any]], Any]:
     """Every record of a run in memory, and where it ended."""
-    hand = EXECUTORS[executor](chosen.rules)
+    hand = EXECUTORS[executor](chosen)
     progress = begin(chosen)
     records = []
     try:

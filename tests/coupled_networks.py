@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from conftest import SMALL, unequal_clients
 from headway.data.batches import plan
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
@@ -87,20 +88,20 @@ COUPLED: dict[str, Any] = {
 }
 
 
-def coupled_world(spelled: Any = "fedavg", network: str = "batch norm by hand", **settings: Any) -> World:
+def coupled_world(spelled: Any = "fedavg", network: str = "batch norm by hand", **settings: Any) -> Experiment:
     """Clients of 3 … 24 samples in batches of 4, so that most have a last batch of fewer; two of them are alike."""
     module = built(COUPLED[network], 7, "test")
     given = {"clip": 0.0, "weight_decay": 0.0, "rate_decay": 1.0, "rounds": 2, "participation": 1.0, **settings}
     return build(SMALL.changed(**given), method(spelled), model=module, **unequal_clients((3, 17, 8, 6, 6, 11)))
 
 
-def averaged_by_hand(chosen: World) -> dict[str, Tensor]:
+def averaged_by_hand(chosen: Experiment) -> dict[str, Tensor]:
     """The state dict after federated averaging as anybody would write it: modules, `torch.optim.SGD`, slices."""
     scenario, federation = chosen.scenario, chosen.federation
     server = copy.deepcopy(chosen.network.original).double()
     for number in range(1, scenario.rounds + 1):
         states, sizes = [], []
-        for client in chosen.turnout(number).clients:
+        for client in chosen.client_rounds.cohort(number).clients:
             module = copy.deepcopy(server).train()
             optimiser = torch.optim.SGD(module.parameters(), lr=scenario.rate)
             batches = plan(scenario, federation.clients[client], scenario.seed, number, client, 0)

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 import headway
 from conftest import NETWORKS, SMALL, unequal_clients
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.methods.slots import Client, End, Message, State, Step
 from headway.random import built
 from headway.runs import records
@@ -121,7 +122,7 @@ class Case:
         """What `resume` and `load_run` must be given again."""
         return self.given() if isinstance(self.method, str) else {"method": self.method, **self.given()}
 
-    def world(self) -> World:
+    def experiment(self) -> Experiment:
         chosen = headway.method(self.method)
         return build(self.scenario.changed(method=chosen.name), chosen, **self.given())
 

@@ -18,9 +18,11 @@ from torch.func import vmap
 import headway as hw
 from conftest import SMALL, played
 from headway.data.augmentation import DEGREES, augmented
-from headway.engine.round import assign, start
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
+from headway.engine.round import assign
+from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -163,7 +165,7 @@ def seeing() -> nn.Module:
     )
 
 
-def world(spelled: str, **settings: Any) -> World:
+def experiment(spelled: str, **settings: Any) -> Experiment:
     chosen = SMALL.changed(augmentation="papers", rounds=2, **settings)
     return build(chosen, method(spelled), model=built(seeing, 7, "test"), **pictures())
 
@@ -171,7 +173,7 @@ def world(spelled: str, **settings: Any) -> World:
 @pytest.mark.parametrize("name", ["fedacg", "moon", "fedntd", "fedmlb", "gradma-w", "mimelite"])
 def test_every_executor_sees_the_same_images(name: str) -> None:
     """Float64 within 1e-10 over two rounds of unequal clients, methods with several passes included."""
-    chosen = world(name)
+    chosen = experiment(name)
     _, end = played(chosen, "serial")
     _, other = played(chosen, "batched")
     pairs = zip(leaves_of(end.model.theta), leaves_of(other.model.theta), strict=True)
@@ -179,7 +181,7 @@ def test_every_executor_sees_the_same_images(name: str) -> None:
 
 
 def test_worker_processes_see_the_same_images() -> None:
-    chosen = world("fedacg")
+    chosen = experiment("fedacg")
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, "pool")
     assert torch.equal(end.model.theta.flat(), other.model.theta.flat())
 
@@ -196,12 +198,12 @@ def test_a_batch_is_augmented_once_and_not_where_it_is_measured(monkeypatch: pyt
 
     monkeypatch.setattr(local, "augmented", counted)
     for name in ("gradma-w", "mimelite"):  # three gradients a step; a full gradient at the end
-        chosen = world(name)
+        chosen = experiment(name)
         calls.clear()
-        work, _ = assign(chosen, start(chosen), ClientStates(), [1], 1)
-        serial.train(serial.Stepping(chosen.rules, compiled=False), work, work.works[0])
+        work, _ = assign(chosen, initial_state(chosen), ClientStates(), [1], 1)
+        serial.train(serial.Stepping(chosen, compiled=False), work, work.works[0])
         assert len(calls) == work.works[0].steps
-        evaluation.evaluate(chosen, start(chosen))
+        evaluation.evaluate(chosen, initial_state(chosen))
         assert len(calls) == work.works[0].steps
 
 
@@ -215,7 +217,7 @@ def test_views_change_with_every_step_and_round(monkeypatch: pytest.MonkeyPatch)
         return augmented(x, words, kind)
 
     monkeypatch.setattr(local, "augmented", noted)
-    records, _ = played(world("fedavg"), "serial")
+    records, _ = played(experiment("fedavg"), "serial")
     assert len(set(keys)) == len(keys) == sum(record["steps"] for record in records)
 
 

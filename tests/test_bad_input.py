@@ -147,17 +147,17 @@ def prepare(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wrong")
     prepare(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def answers(world: Path) -> dict[str, Answer]:
+def answers(experiment: Path) -> dict[str, Answer]:
     """What the shell says to each wrong input; two at a time, for starting Python takes longest."""
     with ThreadPoolExecutor(2) as pool:
-        spoken = pool.map(lambda wrong: shell(world, *shlex.split(wrong[0])), WRONG.values())
+        spoken = pool.map(lambda wrong: shell(experiment, *shlex.split(wrong[0])), WRONG.values())
         return dict(zip(WRONG, spoken, strict=True))
 
 
@@ -172,9 +172,9 @@ def test_a_wrong_input_is_one_helpful_line(name: str, answers: dict[str, Answer]
         assert word in line
 
 
-def test_a_wrong_input_leaves_nothing_behind(answers: dict[str, Answer], world: Path) -> None:
-    assert not (world / "runs").exists()
-    assert [path.name for path in (world / "mine").iterdir()] == ["thesis.txt"]
+def test_a_wrong_input_leaves_nothing_behind(answers: dict[str, Answer], experiment: Path) -> None:
+    assert not (experiment / "runs").exists()
+    assert [path.name for path in (experiment / "mine").iterdir()] == ["thesis.txt"]
 
 
 EXPLODING = (

@@ -27,11 +27,13 @@ from headway.bench.workloads import WORKLOADS, named
 from headway.cli.main import app
 from headway.data.batches import plan
 from headway.data.federation import Federation, Samples
-from headway.engine import round as rounds
+from headway.engine.building import build
 from headway.engine.executor import CannotExecute, Executor
+from headway.engine.experiment import Experiment
+from headway.engine.round import run_round
 from headway.engine.serial import Serial
+from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -67,7 +69,7 @@ def _convolutional() -> nn.Module:
     )
 
 
-def _world(**settings: object) -> World:
+def _world(**settings: object) -> Experiment:
     scenario = Scenario(
         cohort_size=3, epochs=2, batch_size=5, rate=0.3, clip=0.5, precision="fp64", device="cpu", rounds=9
     ).changed(**settings)
@@ -75,13 +77,13 @@ def _world(**settings: object) -> World:
     return build(scenario, method("fedavg"), model=model, federation=_images((5, 12, 20, 8)))
 
 
-def _same_orders(world: World) -> Orders:
+def _same_orders(experiment: Experiment) -> Orders:
     """Headway's own cohorts and batches, as the loop takes them."""
 
     def orders(number: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
-        for client in world.turnout(number).clients:
-            rows = world.federation.clients[client]
-            batches = plan(world.scenario, rows, world.scenario.seed, number, client, 0)
+        for client in experiment.client_rounds.cohort(number).clients:
+            rows = experiment.federation.clients[client]
+            batches = plan(experiment.scenario, rows, experiment.scenario.seed, number, client, 0)
             pairs = zip(batches.rows, batches.counts, strict=True)
             yield len(rows), [torch.from_numpy(batch[:count]) for batch, count in pairs]
 
@@ -92,24 +94,26 @@ def _same_orders(world: World) -> Orders:
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float) -> None:
     """Same start, same batches, unequal clients: the same model after three rounds."""
-    world = _world(clip=clip, rate_decay=1.0)
-    loop = PlainLoop(world, Variant("fp32", channels_last), _same_orders(world))
-    model, executor = rounds.start(world), Serial(world.rules)
+    experiment = _world(clip=clip, rate_decay=1.0)
+    loop = PlainLoop(experiment, Variant("fp32", channels_last), _same_orders(experiment))
+    model, executor = initial_state(experiment), Serial(experiment)
     for number in (1, 2, 3):
         loop.play()
-        with world.arithmetic():
-            model, _ = rounds.play(world, model, ClientStates(), executor, world.turnout(number), number)
-    assert float((model.theta - world.network.parameters).norm()) > 0.1
+        with experiment.arithmetic():
+            model, _ = run_round(
+                experiment, model, ClientStates(), executor, experiment.client_rounds.cohort(number), number
+            )
+    assert float((model.theta - experiment.network.parameters).norm()) > 0.1
     for (name, leaf), mine in zip(model.theta.leaves.items(), loop.local.values, strict=True):
         torch.testing.assert_close(mine, leaf, rtol=0, atol=1e-10, msg=name)
 
 
 def test_the_plain_loop_reads_every_sample_of_its_cohort_once_an_epoch() -> None:
-    world = _world()
-    loop = PlainLoop(world, Variant())
+    experiment = _world()
+    loop = PlainLoop(experiment, Variant())
     for size, batches in loop.orders(1):
         rows = torch.cat(list(batches))
-        owner = next(own for own in world.federation.clients if rows[0] in own)
+        owner = next(own for own in experiment.federation.clients if rows[0] in own)
         assert len(owner) == size
         assert sorted(rows.tolist()) == sorted([*owner.tolist()] * 2)
 
@@ -129,12 +133,12 @@ def test_a_workload_is_what_it_says(name: str) -> None:
 
 def test_every_round_has_exactly_its_full_batches() -> None:
     workload = WORKLOADS["lenet"]
-    world = workload.world("cpu", "fp32")
-    for client in world.turnout(1).clients:
-        batches = plan(world.scenario, world.federation.clients[client], 0, 1, client, 0)
+    experiment = workload.experiment("cpu", "fp32")
+    for client in experiment.client_rounds.cohort(1).clients:
+        batches = plan(experiment.scenario, experiment.federation.clients[client], 0, 1, client, 0)
         assert batches.counts.tolist() == [workload.batch] * workload.steps
-    assert len(world.turnout(1).clients) == workload.cohort
-    assert torch.equal(workload.federation().train.y, world.federation.train.y)
+    assert len(experiment.client_rounds.cohort(1).clients) == workload.cohort
+    assert torch.equal(workload.federation().train.y, experiment.federation.train.y)
 
 
 def test_dropout_is_in_the_cnn_of_every_engine() -> None:
@@ -195,10 +199,10 @@ def test_executors_are_measured_in_every_precision() -> None:
 def test_an_engine_that_fails_in_one_precision_keeps_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     choose = measure.choose
 
-    def refusing(world: World, asked: str, tell: measure.Tell) -> Executor:
-        if world.scenario.precision == "bf16":
+    def refusing(experiment: Experiment, asked: str, tell: measure.Tell) -> Executor:
+        if experiment.scenario.precision == "bf16":
             raise CannotExecute("not in bf16")
-        return choose(world, asked, tell)
+        return choose(experiment, asked, tell)
 
     monkeypatch.setattr(measure, "choose", refusing)
     told = _bench(
@@ -353,12 +357,12 @@ def test_only_clients_that_take_part_are_made() -> None:
     pool = Samples(torch.from_numpy(draw.random((cohorts.SAMPLES, 6))), torch.from_numpy(draw.integers(0, 3, 10_000)))
     federation = Federation(pool, Samples(pool.x[:9], pool.y[:9]), Watched(1_000_000), 3)
     scenario = Scenario(model="linear", cohort_size=5, epochs=1, device="cpu", rounds=2)
-    world = build(scenario, method("fedavg"), federation=federation)
-    model = rounds.start(world)
-    with world.arithmetic():
-        rounds.play(world, model, ClientStates(), Serial(world.rules), world.turnout(1), 1)
-    assert made == set(world.turnout(1).clients)
-    assert world.weight_total == 50e6
+    experiment = build(scenario, method("fedavg"), federation=federation)
+    model = initial_state(experiment)
+    with experiment.arithmetic():
+        run_round(experiment, model, ClientStates(), Serial(experiment), experiment.client_rounds.cohort(1), 1)
+    assert made == set(experiment.client_rounds.cohort(1).clients)
+    assert experiment.weight_total == 50e6
 
 
 def test_the_cohort_sweep_runs_a_case_apart() -> None:

@@ -21,7 +21,7 @@ import torch
 import headway
 from headway.cli.main import main
 from headway.data import sources
-from headway.engine import choice
+from headway.engine import selection
 from headway.methods.catalogue import METHODS
 from headway.models.networks import network
 from headway.scenario import Scenario
@@ -372,6 +372,6 @@ def test_a_deterministic_run_does_not_depend_on_which_executor_was_faster(monkey
     little = Scenario(model="mlp", rounds=2, clients=20, steps=2, deterministic=True, device="cpu")
     losses = []
     for fastest in ("batched", "serial"):
-        monkeypatch.setattr(choice, "_seconds", lambda hand, _, fastest=fastest: float(hand.name != fastest))
+        monkeypatch.setattr(selection, "_seconds", lambda hand, *_, fastest=fastest: float(hand.name != fastest))
         losses.append([record["train_loss"] for record in headway.simulate("fedavg", little).records])
     assert losses[0] == losses[1]

@@ -231,7 +231,7 @@ def test_loaded_states_are_apart(tmp_path: Path) -> None:
     states[0]["slots"]["local.rule"]["control"].leaves["weight"].zero_()
     assert_equal({1: states[1]}, {1: state(2)})
     assert_equal(loaded(rows, 1), {0: state(1), 1: state(2)})
-    assert_equal({0: rows.newcomer}, {0: newcomer()})
+    assert_equal({0: rows.initial_client_state}, {0: newcomer()})
 
 
 @pytest.mark.parametrize(

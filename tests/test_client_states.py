@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headway as hw
-from conftest import EXECUTORS, SMALL, norm_free, played, unequal_clients, world
+from conftest import EXECUTORS, SMALL, experiment, norm_free, played, unequal_clients
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.random import built
@@ -165,12 +165,12 @@ def timeless(record: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_run_with_states_in_a_file_gives_the_same_bits(name: str) -> None:
     """Records, server and every client's state are those of a run with all states in memory; the limit is kept."""
-    chosen = world(name, rounds=10)
+    chosen = experiment(name, rounds=10)
     everything = ClientStates()
     expected, end = played(chosen, store=everything)
-    row = nbytes(chosen.newcomer)
+    row = nbytes(chosen.initial_client_state)
     store = ClientStates(2 * row)
-    hand, records = EXECUTORS["serial"](chosen.rules), []
+    hand, records = EXECUTORS["serial"](chosen), []
     for record, progress in simulate(chosen, hand, store, begin(chosen)):  # noqa: B007
         records.append(timeless(record))
         assert nbytes(store.states) <= 2 * row

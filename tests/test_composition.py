@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headway as hw
-from conftest import played, world
+from conftest import experiment, played
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods import broadcast, local, objective, server
@@ -56,7 +56,7 @@ RUNNING = [
 def ends(spelled: Any, executor: str = "serial", **settings: Any) -> tuple[list[dict[str, Any]], Any, ClientStates]:
     """The records of a short run without its clock, what the server holds and what clients hold."""
     store = ClientStates()
-    records, progress = played(world(spelled, **settings), executor, store)
+    records, progress = played(experiment(spelled, **settings), executor, store)
     timeless = [{name: value for name, value in one.items() if "seconds" not in name} for one in records]
     return timeless, progress.model, store
 

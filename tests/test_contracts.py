@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import experiment as any_world
 from conftest import played
-from conftest import world as any_world
 from headway.engine.cost import cost
-from headway.engine.round import start
+from headway.engine.experiment import Experiment
 from headway.engine.serial import Serial
+from headway.engine.server import initial_state
 from headway.engine.simulation import simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World
 from headway.errors import UserError
 from headway.methods import objective
 from headway.methods.arguments import Among, ranges
@@ -35,7 +35,7 @@ SPELLED = [*NAMES, *PROGRAMS]
 SLOPED = [name for name in objective.__all__ if hasattr(getattr(objective, name), "slope")]
 
 
-def world(name: str, network: str = "norm_free", **settings: Any) -> World:
+def experiment(name: str, network: str = "norm_free", **settings: Any) -> Experiment:
     return any_world(name, network, **{**PROGRAMS.get(name, {}), **settings})
 
 
@@ -43,15 +43,15 @@ def world(name: str, network: str = "norm_free", **settings: Any) -> World:
 def test_it_learns(name: str) -> None:
     """With its shipped defaults it gets well above chance on an easy problem, and reaches 0.9 of FedAvg's accuracy."""
     settings = {"rounds": 12, "network": "group_norm", "rate": 0.1}
-    mine = played(world(name, **settings))[0][-1]["accuracy"]
-    plain = played(world("fedavg", **settings))[0][-1]["accuracy"]
+    mine = played(experiment(name, **settings))[0][-1]["accuracy"]
+    plain = played(experiment("fedavg", **settings))[0][-1]["accuracy"]
     assert mine > 0.6
     assert mine >= 0.9 * plain
 
 
 @pytest.mark.parametrize("name", SPELLED)
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(name: str) -> None:
-    first, again, other = (played(world(name, seed=seed))[1].model.theta.flat() for seed in (3, 3, 4))
+    first, again, other = (played(experiment(name, seed=seed))[1].model.theta.flat() for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -59,8 +59,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(name: str) -> No
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_round_changes_none_of_its_inputs(name: str) -> None:
     """The model and server state that went into a round are untouched after it."""
-    chosen = world(name)
-    before = start(chosen)
+    chosen = experiment(name)
+    before = initial_state(chosen)
     saved = copied({"theta": before.theta, "server": before.server})
     played(chosen)
     kept = zip(leaves_of(saved), leaves_of({"theta": before.theta, "server": before.server}), strict=True)
@@ -71,7 +71,7 @@ def test_a_round_changes_none_of_its_inputs(name: str) -> None:
 @pytest.mark.parametrize("name", SPELLED)
 def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
     """The traffic of `headway methods` is the traffic of a real run: so many vectors, each as its wire writes it."""
-    records, progress = played(world(name))
+    records, progress = played(experiment(name))
     built, key = method(name), torch.zeros(2, dtype=torch.int64)
     vectors = cost(dataclasses.replace(built, wire=Wire()))
     down, up = (nbytes(code.encode(progress.model.theta, key)) for code in (built.wire.down, built.wire.up))
@@ -83,7 +83,7 @@ def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
 @pytest.mark.parametrize("name", SPELLED)
 def test_client_state_is_kept_for_exactly_those_who_took_part(name: str) -> None:
     store = ClientStates()
-    records, _ = played(world(name), store=store)
+    records, _ = played(experiment(name), store=store)
     seen = {client for record in records for client in record["clients"]}
     assert set(store.states) == (seen if cost(method(name)).client_state else set())
 
@@ -112,7 +112,7 @@ def test_a_value_outside_its_range_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_returning_client_and_a_newcomer_both_work(name: str) -> None:
     """Over rounds in which some clients return and others are new, losses stay finite numbers."""
-    records, _ = played(world(name, rounds=8))
+    records, _ = played(experiment(name, rounds=8))
     counts: dict[int, int] = {}
     for record in records:
         assert record["train_loss"] == pytest.approx(record["train_loss"])
@@ -135,12 +135,12 @@ def test_the_catalogue_is_one_page_of_slots() -> None:
 @pytest.mark.parametrize("name", SPELLED)
 def test_it_resumes_exactly(name: str, tmp_path: Path) -> None:
     """Two rounds, a checkpoint on disk and two more rounds from it are the bits of four rounds."""
-    chosen, store = world(name, "batch_norm_dropout"), ClientStates()
+    chosen, store = experiment(name, "batch_norm_dropout"), ClientStates()
     _, straight = played(chosen)
-    _, halfway = played(world(name, "batch_norm_dropout", rounds=2), store=store)
+    _, halfway = played(experiment(name, "batch_norm_dropout", rounds=2), store=store)
     Checkpoint(tmp_path, chosen).save(halfway, store, "serial")
     progress, states = Checkpoint(tmp_path, chosen).reopen()
-    for _, progress in simulate(chosen, Serial(chosen.rules), states, progress):  # noqa: B007, B020
+    for _, progress in simulate(chosen, Serial(chosen), states, progress):  # noqa: B007, B020
         pass
     ends = zip(
         leaves_of([straight.output.theta, straight.model.server, straight.model.buffers]),

@@ -9,15 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import NETWORKS, SMALL, distance, unequal_clients, world
+from conftest import NETWORKS, SMALL, distance, experiment, unequal_clients
 from coupled_networks import COUPLED, averaged_by_hand, coupled_world
-from headway.engine import choice, coupling
+from headway.engine import coupling, selection
 from headway.engine.batched import alike
-from headway.engine.choice import choose, made
+from headway.engine.building import build
 from headway.engine.executor import Executor
+from headway.engine.experiment import Experiment
+from headway.engine.selection import choose, make_executor
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method
@@ -33,7 +34,7 @@ COMPILED = tuple(f"{name}:compiled" for name in EAGER)
 EXECUTORS = [*EAGER, *(pytest.param(name, marks=compiling) for name in COMPILED)]
 
 
-def ended(chosen: World, executor: Executor, store: ClientStates | None = None) -> Any:
+def ended(chosen: Experiment, executor: Executor, store: ClientStates | None = None) -> Any:
     try:
         return list(simulate(chosen, executor, store or ClientStates(), begin(chosen)))[-1][1]
     finally:
@@ -48,16 +49,19 @@ def numbers(model: Any) -> dict[str, Tensor]:
 @pytest.mark.parametrize("network", list(COUPLED))
 def test_a_network_that_couples_samples_ends_as_in_a_plain_loop(network: str, executor: str) -> None:
     chosen = coupled_world(network=network)
-    end = ended(chosen, made(executor, chosen))
+    end = ended(chosen, make_executor(executor, chosen))
     by_hand, found = averaged_by_hand(chosen), numbers(end.model)
     assert by_hand.keys() == found.keys()
     assert distance({name: by_hand[name] for name in found}, found) < 1e-10
 
 
-def agrees(chosen: World, executor: str) -> None:
+def agrees(chosen: Experiment, executor: str) -> None:
     """Model, buffers, server state and client states are serial's, which is held to a plain loop above."""
     mine, theirs = ClientStates(), ClientStates()
-    end, other = ended(chosen, made("serial", chosen), mine), ended(chosen, made(executor, chosen), theirs)
+    end, other = (
+        ended(chosen, make_executor("serial", chosen), mine),
+        ended(chosen, make_executor(executor, chosen), theirs),
+    )
     for part in ("theta", "buffers", "server"):
         assert distance(getattr(end.model, part), getattr(other.model, part)) < 1e-10
     assert mine.states.keys() == theirs.states.keys()
@@ -97,9 +101,9 @@ def test_rounds_of_all_kinds_agree_where_samples_are_coupled(case: str) -> None:
 def test_only_clients_with_batches_of_equal_sizes_are_stacked() -> None:
     """Of 3, 17, 8, 6, 6 and 11 samples in batches of 4: those of 8 have the first four batches of those of 17."""
     chosen = coupled_world("fedavg")
-    works = choice._Contest(chosen).assignment.works
+    works = selection._Contest(chosen).assignment.works
     assert sorted(map(sorted, alike(works))) == [[0], [1, 2], [3, 4], [5]]
-    whole = choice._Contest(coupled_world("mimelite")).assignment.works
+    whole = selection._Contest(coupled_world("mimelite")).assignment.works
     assert sorted(map(sorted, alike(whole))) == [[0], [1], [2], [3, 4], [5]]
 
 
@@ -182,14 +186,14 @@ class Looked(nn.Module):
         return self.inner(x - x.mean(0) if len(x) > 3 else x)  # type: ignore[no-any-return]
 
 
-def own(model: nn.Module, **settings: Any) -> World:
+def own(model: nn.Module, **settings: Any) -> Experiment:
     return build(SMALL.changed(**settings), method("fedavg"), model=model, **unequal_clients())
 
 
 FOUND: dict[str, tuple[Any, str]] = {
-    "a term": (lambda: world(Method(objective=Careless())), "the loss"),
-    "a teacher": (lambda: world(Method(objective=Taught())), "the loss"),
-    "a local rule": (lambda: world(Method(local=Looking())), "the local rule's direction"),
+    "a term": (lambda: experiment(Method(objective=Careless())), "the loss"),
+    "a teacher": (lambda: experiment(Method(objective=Taught())), "the loss"),
+    "a local rule": (lambda: experiment(Method(local=Looking())), "the local rule's direction"),
     "an adapter that begins at 0": (lambda: own(Adapted(True)), "the outputs"),
     "draws": (lambda: own(Dropping()), "the outputs"),
     "float32 only": (lambda: own(Single(True), precision="fp32"), "the outputs"),
@@ -207,8 +211,8 @@ def test_what_couples_samples_is_found(case: str) -> None:
 FREE: dict[str, Any] = {
     "an adapter": lambda: own(Adapted(False)),
     "float32 only": lambda: own(Single(False), precision="fp32"),
-    **{name: lambda name=name: world("feddecorr", name) for name in NETWORKS},
-    "half precision": lambda: world("gradma-w", "batch_norm_dropout", precision="bf16"),
+    **{name: lambda name=name: experiment("feddecorr", name) for name in NETWORKS},
+    "half precision": lambda: experiment("gradma-w", "batch_norm_dropout", precision="bf16"),
 }
 
 
@@ -277,7 +281,7 @@ def test_an_executor_that_fills_no_batch_says_so_once(asked: str) -> None:
 
 
 def test_a_captured_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "runs_on", lambda *_: True)
+    monkeypatch.setattr(selection, "runs_on", lambda *_: True)
     with pytest.raises(
         UserError, match=r"'graphed', which fills short batches, but .* use batched, serial or auto, or"
     ):
@@ -288,7 +292,7 @@ def test_auto_leaves_captured_executors_out(monkeypatch: pytest.MonkeyPatch) -> 
     chosen = coupled_world()
     assert chosen.coupling
     object.__setattr__(chosen, "device", torch.device("cuda"))
-    assert choice._candidates(chosen, "auto") == ["batched", "serial"]
+    assert selection._candidates(chosen, "auto") == ["batched", "serial"]
 
 
 class Squeezing(nn.Module):
@@ -312,5 +316,5 @@ def test_a_last_batch_of_one_sample_may_lose_its_axis(executor: str) -> None:
             for parameter in model.parameters():
                 parameter.fill_(0.1)
         chosen = build(SMALL.changed(participation=1.0), method("fedavg"), model=model, **given)
-        ends.append(ended(chosen, made(executor, chosen)).model.theta.flat())
+        ends.append(ended(chosen, make_executor(executor, chosen)).model.theta.flat())
     assert torch.allclose(*ends, rtol=0, atol=1e-12)

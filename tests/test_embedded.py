@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conftest import EXECUTORS, played
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
 from headway.scenario import Scenario
@@ -15,8 +15,8 @@ EMBEDDED = Scenario(rounds=20, participation=0.05, model="mlp", steps=2, precisi
 
 @pytest.mark.parametrize("name", METHODS)
 def test_twenty_rounds_end_at_the_same_model_in_every_executor(name: str) -> None:
-    world = build(EMBEDDED, method(name))
-    ends = {executor: played(world, executor) for executor in EXECUTORS}
+    experiment = build(EMBEDDED, method(name))
+    ends = {executor: played(experiment, executor) for executor in EXECUTORS}
     records, progress = ends["serial"]
     assert records[-1]["accuracy"] > 0.15
     theta = progress.model.theta.flat()

@@ -15,15 +15,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import EXECUTORS, NETWORKS, SMALL, played, unequal_clients, world
+from conftest import EXECUTORS, NETWORKS, SMALL, experiment, played, unequal_clients
 from headway.data.federation import Federation
 from headway.engine import evaluation
+from headway.engine.building import build
 from headway.engine.evaluation import evaluate
-from headway.engine.round import start
 from headway.engine.serial import Serial
+from headway.engine.server import initial_state
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import build
 from headway.errors import Diverged, UserError
 from headway.methods.slots import State, Uploads
 from headway.random import built
@@ -48,7 +48,7 @@ def test_a_model_that_is_handed_over_scores_as_recorded(buffers: str) -> None:
 
 def test_where_samples_share_statistics_the_device_s_chunk_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are then the same everywhere, and as equal as can be: nobody is normalised by itself."""
-    chosen = world("fedavg", "batch_norm_dropout", buffers="keep-local")
+    chosen = experiment("fedavg", "batch_norm_dropout", buffers="keep-local")
     asked: list[int] = []
 
     class Own:
@@ -61,7 +61,7 @@ def test_where_samples_share_statistics_the_device_s_chunk_does_not_matter(monke
     )
     monkeypatch.setitem(evaluation.CHUNK, "cpu", 39)
     own: Any = Own()
-    assert evaluate(chosen, start(chosen), own) == evaluate(chosen, start(chosen))
+    assert evaluate(chosen, initial_state(chosen), own) == evaluate(chosen, initial_state(chosen))
     assert asked == [20, 20] * 2
 
 
@@ -92,8 +92,8 @@ def test_clients_of_a_method_that_pools_them_are_judged_as_clients() -> None:
 
 
 def test_before_its_first_evaluation_the_best_iterate_is_not_known() -> None:
-    chosen = world("fednag", rounds=4, eval_every=3)
-    stands = [progress for _, progress in simulate(chosen, Serial(chosen.rules), ClientStates(), begin(chosen))]
+    chosen = experiment("fednag", rounds=4, eval_every=3)
+    stands = [progress for _, progress in simulate(chosen, Serial(chosen), ClientStates(), begin(chosen))]
     assert stands[1].output is stands[1].model
     assert stands[2].output is stands[2].best
 
@@ -117,7 +117,7 @@ class telling:
 
 def test_a_measure_keeps_to_its_own_name_and_to_numbers() -> None:
     def records(name: str, number: float) -> Any:
-        return played(world(hw.Method(server=telling(name, number)), rounds=1))[0]
+        return played(experiment(hw.Method(server=telling(name, number)), rounds=1))[0]
 
     assert records("pull", 0.5)[0]["pull"] == 0.5
     assert "pull" not in records("pull", float("nan"))[0]
@@ -216,7 +216,7 @@ def test_what_else_is_not_finite_is_named() -> None:
 
 def _started(model: nn.Module, given: dict[str, Any], **settings: Any) -> Any:
     chosen = build(SMALL.changed(**settings), hw.method("fedavg"), model=model, **given)
-    return chosen, start(chosen)
+    return chosen, initial_state(chosen)
 
 
 class Masked(nn.Module):

@@ -14,12 +14,12 @@ import torch
 from rich.console import Console
 
 import headway as hw
-from conftest import world
+from conftest import experiment
 from headway.bench.measure import HeadwayEngine
 from headway.cli.progress import Bar
-from headway.engine import choice
-from headway.engine.choice import choose
+from headway.engine import selection
 from headway.engine.executor import CannotExecute, Executor
+from headway.engine.selection import choose
 from headway.runs import execution
 from headway.runs.files import read_json, write_checked
 from test_resume_with_changes import Stopping
@@ -31,7 +31,7 @@ Fastest = Callable[[str], None]
 @pytest.fixture
 def fastest(monkeypatch: pytest.MonkeyPatch) -> Fastest:
     """A stopwatch that finds the executor of this name the fastest."""
-    return lambda name: monkeypatch.setattr(choice, "_seconds", lambda hand, _: float(hand.name != name))
+    return lambda name: monkeypatch.setattr(selection, "_seconds", lambda hand, *_: float(hand.name != name))
 
 
 def cache() -> Path:
@@ -70,7 +70,7 @@ def test_the_choice_is_a_line_with_the_flag_that_repeats_it(how: str) -> None:
     console = Console(file=io.StringIO(), width=200)
     with Bar(console, quiet=False) as bar:
         for _ in range(2):
-            bar.begins(world("fedacg"), 0, f"pool ({how})")
+            bar.begins(experiment("fedacg"), 0, f"pool ({how})")
     assert isinstance(console.file, io.StringIO)
     lines = [line for line in console.file.getvalue().splitlines() if not line.startswith("task: ")]
     line = f"executor: pool ({how}); --executor pool gives the same numbers elsewhere too"
@@ -164,14 +164,14 @@ def test_an_executor_that_no_longer_takes_the_work_is_chosen_anew(
     fastest("batched")
     chosen()
     fastest("serial")
-    real = choice.made
+    real = selection.made
 
     def refusing(name: str, chosen: Any) -> Executor:
         if name == "batched":
             raise CannotExecute("not any more")
         return real(name, chosen)
 
-    monkeypatch.setattr(choice, "made", refusing)
+    monkeypatch.setattr(selection, "make_executor", refusing)
     assert chosen() == "serial (measured)"
     assert chosen() == "serial (remembered)"
 
@@ -181,10 +181,10 @@ def test_what_is_measured_for_its_own_sake_is_not_remembered(fastest: Fastest) -
     fastest("batched")
     chosen()
     fastest("serial")
-    engine = HeadwayEngine(world("fedavg"), "auto")
+    engine = HeadwayEngine(experiment("fedavg"), "auto")
     assert engine.executor.name == "serial"
     engine.close()
-    choose(world("fedavg"), "auto", lambda _: None).close()
+    choose(experiment("fedavg"), "auto", lambda _: None).close()
     [_] = cache().iterdir()
     assert chosen(deterministic=True, rounds=2) == "batched"
     [_] = cache().iterdir()

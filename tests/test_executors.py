@@ -10,15 +10,14 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, distance, played, unequal_clients, world
-from headway.engine import choice
-from headway.engine import round as rounds
-from headway.engine import world as worlds
-from headway.engine.choice import Nothing
-from headway.engine.executor import Works
-from headway.engine.serial import Stepping
+from conftest import SMALL, distance, experiment, played, unequal_clients
+from headway.engine import building, selection
+from headway.engine.building import build
+from headway.engine.client_rounds import CohortRounds
+from headway.engine.selection import Nothing
+from headway.engine.serial import ClientTrainer
+from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import build
 from headway.errors import ClientError
 from headway.methods.method import Method
 from headway.methods.spelling import method
@@ -35,7 +34,7 @@ def state_of(progress: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
     """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""
-    chosen = world(EVERY[name], network)
+    chosen = experiment(EVERY[name], network)
     mine, theirs = ClientStates(), ClientStates()
     reference, end = played(chosen, "serial", mine)
     records, other = played(chosen, executor, theirs)
@@ -53,7 +52,7 @@ def test_float64_agrees_over_several_rounds(name: str, network: str, executor: s
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float32_agrees_for_one_round(name: str, network: str) -> None:
     """Within rtol 1e-4 of the model's size after one round from a common start; the pool runs serial's own function."""
-    chosen = world(EVERY[name], network, rounds=1, precision="fp32")
+    chosen = experiment(EVERY[name], network, rounds=1, precision="fp32")
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, "batched")
     size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
     assert distance(end.model.theta, other.model.theta) < 1e-4 * size
@@ -61,7 +60,7 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
 
 def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
     """Clients of 3 … 24 samples in batches of 4, two epochs: alone none, in a stack they wait for the longest."""
-    chosen = world("fedavg", participation=1.0)
+    chosen = experiment("fedavg", participation=1.0)
     (single, _), (together, _) = played(chosen, "serial"), played(chosen, "batched")
     sizes = chosen.federation.sizes
     batch = chosen.scenario.batch_size
@@ -75,27 +74,27 @@ def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
 @pytest.mark.parametrize(("compiled", "coupled", "computed"), [(0, 0, 34), (1, 0, 40), (1, 1, 34)])
 def test_a_compiled_step_fills_the_largest_batch(compiled: bool, coupled: bool, computed: int) -> None:
     """17 samples in batches of 4, two epochs: five steps each, the last of one sample."""
-    chosen = world("fedavg", participation=1.0)
-    assignment, _ = rounds.assign(chosen, rounds.start(chosen), Nothing(), range(chosen.population), 1)
-    stepping = Stepping(replace(chosen.rules, coupled=coupled), compiled=compiled)
+    chosen = experiment("fedavg", participation=1.0)
+    assignment, _ = rounds.assign(chosen, initial_state(chosen), Nothing(), range(chosen.population), 1)
+    stepping = ClientTrainer(replace(chosen, coupled=coupled), compiled=compiled)
     assert stepping.computed(assignment, assignment.works[1]) == computed
 
 
 def test_a_trial_has_the_clients_that_count() -> None:
     """Those asked beyond the cohort do not train in a round, so no executor makes room for them."""
-    contest = choice._Contest(world("fedavg", participation=0.5, over_selection=1.0))
-    assert len(contest.assignment.works) == contest.cohort == 3
+    contest = selection._Contest(experiment("fedavg", participation=0.5, over_selection=1.0))
+    assert len(contest.rounds) == contest.cohort == 3
 
 
 @pytest.mark.parametrize(("sampling", "share"), [("full", 0.5), ("fixed", 1.0), ("fixed", 0.5)])
 def test_the_length_of_a_run_is_judged_by_who_is_asked(
     sampling: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "TRIAL_CLIENTS", 2)
-    chosen = world("fedavg", sampling=sampling, participation=share, rounds=10)
-    contest = choice._Contest(chosen)
+    monkeypatch.setattr(selection, "TRIAL_CLIENTS", 2)
+    chosen = experiment("fedavg", sampling=sampling, participation=share, rounds=10)
+    contest = selection._Contest(chosen)
     contest.seconds = 1.0
-    steps = max(contest.assignment.works.lengths)
+    steps = max(contest.rounds.lengths)
     asked = 6 if "full" in sampling or share == 1.0 else 3
     assert contest.projected == pytest.approx(10 * chosen.shapes["rows"][0] / steps * asked / 2)
 
@@ -130,7 +129,7 @@ def test_works_are_made_one_by_one_and_let_go() -> None:
         made.append(at)
         return f"work {at}"
 
-    works = Works([3, 1, 2], make)
+    works = CohortRounds([3, 1, 2], make)
     assert (len(works), works.lengths, made) == (3, (3, 1, 2), [])
     assert works.at([2, 0]) == ["work 2", "work 0"]
     assert works[2] == "work 2"
@@ -154,7 +153,7 @@ SETTINGS = {
 @pytest.mark.parametrize("executor", ["batched", "pool"])
 @pytest.mark.parametrize("settings", list(SETTINGS))
 def test_every_way_of_local_training_agrees(settings: str, executor: str) -> None:
-    chosen = world("fedacg", "batch_norm_dropout", **SETTINGS[settings])
+    chosen = experiment("fedacg", "batch_norm_dropout", **SETTINGS[settings])
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, executor)
     assert distance(state_of(end), state_of(other)) < 1e-10
 
@@ -162,7 +161,7 @@ def test_every_way_of_local_training_agrees(settings: str, executor: str) -> Non
 @pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_local_statistics_stay_with_their_client(executor: str) -> None:
     """Under keep-local the server's buffers never change, and each client has its own."""
-    chosen = world("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
+    chosen = experiment("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
     store = ClientStates()
     _, end = played(chosen, executor, store)
     assert distance(end.model.buffers, chosen.network.buffers) == 0
@@ -275,15 +274,15 @@ def test_a_slot_that_writes_into_what_it_is_told_of_a_client_changes_no_other_ro
 
     ends = []
     for name in ("serial", "batched"):
-        chosen = world(Method(objective=smoothed()), participation=1.0)
+        chosen = experiment(Method(objective=smoothed()), participation=1.0)
         ends.append(played(chosen, name)[1].model.theta)
         assert (chosen.about(0).class_counts == chosen.federation.class_counts(0)).all()
     assert distance(*ends) < 1e-10
 
 
 def test_what_is_remembered_of_clients_is_bounded_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "KNOWN", 2)
-    chosen = world("fedavg")
+    monkeypatch.setattr(building, "KNOWN", 2)
+    chosen = experiment("fedavg")
     for client in (0, 1, 2, 1, 0, 2):
         found = chosen.about(client)
         assert int(found.size) == len(chosen.federation.clients[client])

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import EXECUTORS, SMALL, distance, norm_free, played, unequal_clients, world
-from headway.engine import round as rounds
-from headway.engine.choice import choose
+from conftest import EXECUTORS, SMALL, distance, experiment, norm_free, played, unequal_clients
+from headway.data.cohort import Cohort
+from headway.engine.experiment import Experiment
+from headway.engine.round import run_round
+from headway.engine.selection import choose
 from headway.engine.serial import Serial
+from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World
 from headway.errors import ClientError, Diverged, OutOfMemory, UserError
 from headway.methods.slots import Output, State, Step
 from headway.random import built
@@ -68,12 +70,12 @@ def _model() -> nn.Module:
 SKIP: dict[str, Any] = {"on_failure": "skip", "participation": 1.0, "rounds": 2}
 
 
-def without(chosen: World, records: Sequence[dict[str, Any]], store: ClientStates) -> Any:
+def without(chosen: Experiment, records: Sequence[dict[str, Any]], store: ClientStates) -> Any:
     """Where a run ends that has those clients only that counted."""
-    model = rounds.start(chosen)
+    model = initial_state(chosen)
     with chosen.arithmetic():
         for number, record in enumerate(records, 1):
-            model, _ = rounds.play(chosen, model, store, Serial(chosen.rules), record["clients"], number)
+            model, _ = run_round(chosen, model, store, Serial(chosen), Cohort(tuple(record["clients"])), number)
     return model
 
 
@@ -88,7 +90,7 @@ def same(one: ClientStates, other: ClientStates) -> bool:
 @pytest.mark.parametrize("name", ["scaffold", "gradma-s"])
 def test_a_skipped_client_is_as_if_it_had_dropped_out(name: str, kind: Any, executor: str) -> None:
     """In every executor: weights, averaged statistics, client states, the server's sums and rows of single clients."""
-    chosen = world(failing(kind((17, 8)), name), "batch_norm_dropout", **SKIP)
+    chosen = experiment(failing(kind((17, 8)), name), "batch_norm_dropout", **SKIP)
     store, other = ClientStates(), ClientStates()
     records, end = played(chosen, executor, store)
     model = without(chosen, records, other)
@@ -106,11 +108,11 @@ def test_a_skipped_client_is_as_if_it_had_dropped_out(name: str, kind: Any, exec
 
 def test_what_is_counted_is_of_those_who_arrived() -> None:
     """Loss, steps, samples and bytes up; the download was everybody's, and padding is not what the failed had."""
-    chosen = world(failing(diverging((17,))), **SKIP | {"rounds": 1})
+    chosen = experiment(failing(diverging((17,))), **SKIP | {"rounds": 1})
     (record,), _ = played(chosen, "batched")
     with chosen.arithmetic():
         left = [0, 2, 3, 4, 5]
-        _, plain = rounds.play(chosen, rounds.start(chosen), ClientStates(), Serial(chosen.rules), left, 1)
+        _, plain = run_round(chosen, initial_state(chosen), ClientStates(), Serial(chosen), Cohort(tuple(left)), 1)
     assert record["train_loss"] == pytest.approx(plain.train_loss, abs=1e-12)
     assert [record[name] for name in ("steps", "samples", "bytes_up")] == [plain.steps, plain.samples, plain.bytes_up]
     assert record["bytes_down"] * 5 == plain.bytes_down * 6
@@ -120,7 +122,7 @@ def test_what_is_counted_is_of_those_who_arrived() -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_where_nobody_fails_skipping_changes_no_bit(executor: str) -> None:
     (one, stop), (other, skip) = (
-        played(world("scaffold", "batch_norm_dropout", on_failure=what), executor) for what in ("stop", "skip")
+        played(experiment("scaffold", "batch_norm_dropout", on_failure=what), executor) for what in ("stop", "skip")
     )
     assert distance([stop.model.theta, stop.model.server], [skip.model.theta, skip.model.server]) == 0
     assert [record.pop("failed") for record in other] == [0] * len(other)
@@ -132,26 +134,26 @@ def test_where_nobody_fails_skipping_changes_no_bit(executor: str) -> None:
 @pytest.mark.parametrize(("kind", "error"), [(diverging, Diverged), (raising, ClientError)])
 def test_a_round_in_which_all_fail_stops_the_run(kind: Any, error: type[Exception], executor: str) -> None:
     with pytest.raises(error, match=r"all 6 clients of round 1 failed; the first: round 1, client 0"):
-        played(world(failing(kind((3, 17, 8, 24, 5, 11))), **SKIP), executor)
+        played(experiment(failing(kind((3, 17, 8, 24, 5, 11))), **SKIP), executor)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_without_the_setting_a_failure_stops_the_run(executor: str) -> None:
     with pytest.raises(ClientError, match=r"round 1, client .*ZeroDivisionError"):
-        played(world(failing(raising((17,))), participation=1.0), executor)
+        played(experiment(failing(raising((17,))), participation=1.0), executor)
 
 
 @pytest.mark.parametrize("executor", ["serial", "pool"])
 def test_too_little_memory_is_no_fault_of_a_client(executor: str) -> None:
     with pytest.raises(OutOfMemory, match=r"round 1, client 1, step 0: .*MemoryError"):
-        played(world(failing(raising((17,), MemoryError)), **SKIP), executor)
+        played(experiment(failing(raising((17,), MemoryError)), **SKIP), executor)
 
 
 def test_one_that_is_drawn_twice_fails_twice_and_keeps_what_it_had() -> None:
-    chosen = world(failing(diverging((17,))), **SKIP | {"sampling": "replacement", "rounds": 4, "seed": 1})
+    chosen = experiment(failing(diverging((17,))), **SKIP | {"sampling": "replacement", "rounds": 4, "seed": 1})
     store = ClientStates()
     records, _ = played(chosen, store=store)
-    drawn = [chosen.turnout(record["round"]).clients.count(1) for record in records]
+    drawn = [chosen.client_rounds.cohort(record["round"]).clients.count(1) for record in records]
     assert max(drawn) > 1
     assert [record["failed"] for record in records] == drawn
     assert 1 not in store.states
@@ -160,7 +162,7 @@ def test_one_that_is_drawn_twice_fails_twice_and_keeps_what_it_had() -> None:
 @pytest.mark.parametrize("executor", ["batched", "pool"])
 def test_an_executor_is_not_refused_for_a_client_that_fails(executor: str) -> None:
     said: list[str] = []
-    hand = choose(world(failing(raising((17,))), **SKIP), executor, said.append)
+    hand = choose(experiment(failing(raising((17,))), **SKIP), executor, said.append)
     hand.close()
     assert (hand.name, said) == (executor, [])
 

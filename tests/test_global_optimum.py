@@ -15,11 +15,14 @@ import pytest
 import torch
 from torch import nn
 
+from headway.data.cohort import Cohort
 from headway.data.participation import cohort
-from headway.engine.round import Model, play, start
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
+from headway.engine.round import run_round
 from headway.engine.serial import Serial
+from headway.engine.server import GlobalState, initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import Diverged
 from headway.methods.spelling import method
 from headway.random import built
@@ -66,7 +69,7 @@ def optimum(clients: Clients, weights: str) -> np.ndarray:
     return np.linalg.solve(curvature, slope)
 
 
-def regression(spelled: str, clients: Clients, **settings: Any) -> World:
+def regression(spelled: str, clients: Clients, **settings: Any) -> Experiment:
     module = built(lambda: nn.Linear(FEATURES, 1, bias=False), 3, "optima")
     return build(EXACT.changed(**settings), method(spelled), model=module, clients=clients, test=clients[0])
 
@@ -74,14 +77,14 @@ def regression(spelled: str, clients: Clients, **settings: Any) -> World:
 def distances(spelled: str, rounds: int, clients: Clients | None = None, **settings: Any) -> list[float]:
     """max |θ_t − w*| after each round, cohorts as a simulation draws them. Five below 1e-9 in a row are enough."""
     clients = clients or quadratics()
-    world = regression(spelled, clients, **settings)
-    best = optimum(clients, world.scenario.weights)
-    model, hand, store = start(world), Serial(world.rules), ClientStates()
+    experiment = regression(spelled, clients, **settings)
+    best = optimum(clients, experiment.scenario.weights)
+    model, hand, store = initial_state(experiment), Serial(experiment), ClientStates()
     found = []
-    with world.arithmetic():
+    with experiment.arithmetic():
         for number in range(1, rounds + 1):
-            taking = cohort(world.population, world.scenario.cohort, world.scenario.seed, number)
-            model, _ = play(world, model, store, hand, taking, number)
+            taking = cohort(experiment.population, experiment.scenario.cohort, experiment.scenario.seed, number)
+            model, _ = run_round(experiment, model, store, hand, Cohort(tuple(taking)), number)
             found.append(float(np.abs(model.theta.flat().numpy() - best).max()))
             if max(found[-5:]) < 1e-9 and len(found) >= 5:
                 break
@@ -161,9 +164,9 @@ def test_rates_beyond_it_run_away(spelled: str, rate: float) -> None:
     assert far[-1] > 1e3
 
 
-def _after_one_round(world: World, model: Model) -> np.ndarray:
-    with world.arithmetic():
-        after, _ = play(world, model, ClientStates(), Serial(world.rules), [0, 3], 1)
+def _after_one_round(experiment: Experiment, model: GlobalState) -> np.ndarray:
+    with experiment.arithmetic():
+        after, _ = run_round(experiment, model, ClientStates(), Serial(experiment), Cohort((0, 3)), 1)
     return after.theta.flat().numpy()
 
 
@@ -171,8 +174,8 @@ def _after_one_round(world: World, model: Model) -> np.ndarray:
 def test_changing_c_changes_scaffold_s_update(steps: int) -> None:
     """c enters each step as + c: after K steps client i has moved by −η Σ_k (I − ηH_i)^k c more than without."""
     clients = quadratics()
-    world = regression("scaffold", clients, rate=0.3, steps=steps, participation=0.4)
-    plain = start(world)
+    experiment = regression("scaffold", clients, rate=0.3, steps=steps, participation=0.4)
+    plain = initial_state(experiment)
     c = np.array([0.5, -1.0, 0.25])
     control = {"server.control_mean": {"control": plain.theta.unflat(torch.from_numpy(c))}}
     changed = replace(plain, server={**plain.server, **control})
@@ -182,20 +185,20 @@ def test_changing_c_changes_scaffold_s_update(steps: int) -> None:
     for share, hessian in zip(sizes / sizes.sum(), (hessians(clients)[0], hessians(clients)[3]), strict=True):
         step = np.eye(FEATURES) - 0.3 * hessian
         expected -= share * 0.3 * sum(np.linalg.matrix_power(step, k) for k in range(steps)) @ c
-    moved = _after_one_round(world, changed) - _after_one_round(world, plain)
+    moved = _after_one_round(experiment, changed) - _after_one_round(experiment, plain)
     assert np.abs(moved - expected).max() < 1e-12
     assert np.abs(moved).max() > 0.05
 
 
 def test_a_client_s_own_control_is_subtracted() -> None:
     """c_i enters as − c_i: where c_i = c the step is plain SGD."""
-    world = regression("scaffold", quadratics(), rate=0.3, participation=0.4)
-    plain = start(world)
+    experiment = regression("scaffold", quadratics(), rate=0.3, participation=0.4)
+    plain = initial_state(experiment)
     c: Vector = plain.theta.unflat(torch.tensor([0.5, -1.0, 0.25], dtype=torch.float64))
     changed = replace(plain, server={"server.control_mean": {"control": c}})
     store = ClientStates()
     for client in (0, 3):
         store.put(client, {"slots": {"local.controlled": {"c": c.copy()}}})
-    with world.arithmetic():
-        after, _ = play(world, changed, store, Serial(world.rules), [0, 3], 1)
-    assert np.abs(after.theta.flat().numpy() - _after_one_round(world, plain)).max() < 1e-12
+    with experiment.arithmetic():
+        after, _ = run_round(experiment, changed, store, Serial(experiment), Cohort((0, 3)), 1)
+    assert np.abs(after.theta.flat().numpy() - _after_one_round(experiment, plain)).max() < 1e-12

@@ -16,21 +16,22 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import NETWORKS, SMALL, distance, played, unequal_clients, world
+from conftest import NETWORKS, SMALL, distance, experiment, played, unequal_clients
 from coupled_networks import COUPLED, coupled_world
 from headway import random
 from headway.engine import evaluation, graphed
-from headway.engine.choice import made
-from headway.engine.executor import CannotExecute, Works
+from headway.engine.building import build
+from headway.engine.client_arrays import ClientArrays
+from headway.engine.client_rounds import CohortRounds, together, work_for
+from headway.engine.compile import traced
+from headway.engine.executor import CannotExecute
+from headway.engine.experiment import Experiment
 from headway.engine.graphed import Graphed
-from headway.engine.local import Task
+from headway.engine.padding import stacked
+from headway.engine.selection import make_executor
 from headway.engine.serial import Serial
-from headway.engine.shapes import stacked
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.traced import traced
-from headway.engine.works import together, work_for
-from headway.engine.world import World, build
 from headway.methods.method import Method
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
@@ -78,23 +79,23 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 class Looking(Graphed):
     """`taken` counts the rounds that were taken in before their turn."""
 
-    def __init__(self, chosen: World, layout: str) -> None:
-        super().__init__(chosen.rules, layout=layout)
+    def __init__(self, chosen: Experiment, layout: str) -> None:
+        super().__init__(chosen, layout=layout)
         self.taken = 0
 
-    def expect(self, works: Works, tasks: Task, weights: np.ndarray) -> None:
+    def expect(self, works: CohortRounds, tasks: ClientArrays, weights: np.ndarray) -> None:
         super().expect(works, tasks, weights)
         self.taken += 1
 
 
-def graphs(chosen: World, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
+def graphs(chosen: Experiment, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
     executor = Looking(chosen, layout)
     rounds_played = list(simulate(chosen, executor, store, begin(chosen)))
     assert not chosen.ahead
     return [record for record, _ in rounds_played], rounds_played[-1][1]
 
 
-def agrees(chosen: World, layout: str) -> None:
+def agrees(chosen: Experiment, layout: str) -> None:
     mine, theirs = ClientStates(), ClientStates()
     reference, end = played(chosen, "serial", mine)
     records, other = graphs(chosen, layout, theirs)
@@ -111,7 +112,7 @@ def agrees(chosen: World, layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", list(EVERY))
 def test_every_method_is_serial_s(name: str, layout: str) -> None:
-    agrees(world(EVERY[name], "batch_norm_dropout"), layout)
+    agrees(experiment(EVERY[name], "batch_norm_dropout"), layout)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -129,13 +130,13 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", list(CASES))
 @pytest.mark.parametrize("name", ["fedacg", "scaffold"])
 def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> None:
-    agrees(world(name, "batch_norm_dropout", **CASES[case]), layout)
+    agrees(experiment(name, "batch_norm_dropout", **CASES[case]), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_couples_samples_is_refused_where_batches_are_short(layout: str) -> None:
     with pytest.raises(CannotExecute, match="batches are filled to one shape"):
-        made(f"graphed:{layout}", coupled_world())
+        make_executor(f"graphed:{layout}", coupled_world())
     module = COUPLED["batch norm by hand"]()
     agrees(build(SMALL, method("fedavg"), model=module, **unequal_clients((8, 16, 4, 24, 8, 4))), layout)
 
@@ -211,13 +212,13 @@ def test_a_slot_may_return_what_it_was_given(
 ) -> None:
     if through == "a traced program":
         monkeypatch.setattr(graphed, "traced", lambda function, given, **how: traced(function, given, compiled=False))
-    agrees(world(Method(local=rule, name="own"), rounds=2), layout)
+    agrees(experiment(Method(local=rule, name="own"), rounds=2), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "AT_ONCE", dict.fromkeys(LAYOUTS, 2))
-    agrees(world("feddyn", participation=0.84), layout)
+    agrees(experiment("feddyn", participation=0.84), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -231,7 +232,7 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
             super()._write(tasks, weights)
 
     for name, taken in (("fedacg", 3), ("scaffold", 0)):
-        chosen = world(name, rounds=4)
+        chosen = experiment(name, rounds=4)
         executor = Looking(chosen, layout)
         packed.clear()
         with pytest.MonkeyPatch.context() as patched:
@@ -240,7 +241,10 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
         assert executor.taken == taken
         assert len(packed) == 4 + 1  # the first round is packed once more to open the hall
         assert packed[1:] == [
-            sorted(random.key(chosen.scenario.seed, "client", n, client) for client in chosen.turnout(n).clients)
+            sorted(
+                random.key(chosen.scenario.seed, "client", n, client)
+                for client in chosen.client_rounds.cohort(n).clients
+            )
             for n in (1, 2, 3, 4)
         ]
 
@@ -250,7 +254,7 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
     "settings", [{}, {"rate_decay_epoch": 0.7, "epochs": 3}, {"steps": 5, "rate_decay": 0.9}], ids=str
 )
 def test_tasks_made_together_are_those_made_one_by_one(name: str, settings: dict[str, Any]) -> None:
-    chosen = world(name, **settings)
+    chosen = experiment(name, **settings)
     clients = range(chosen.population)
     assert len(set(chosen.federation.sizes)) > 1
     one_by_one = [work_for(chosen, None, client, 3, weight=1.0).task for client in clients]
@@ -271,11 +275,11 @@ def test_a_server_may_keep_what_it_was_given(layout: str) -> None:
             history.append(uploads.mean["delta"])
             return model + uploads.mean["delta"]
 
-        chosen = world(Method(server=server), participation=1.0)
+        chosen = experiment(Method(server=server), participation=1.0)
         list(simulate(chosen, executor(chosen), ClientStates(), begin(chosen)))
 
-    played_with(histories[0], lambda chosen: Serial(chosen.rules))
-    played_with(histories[1], lambda chosen: Graphed(chosen.rules, layout=layout))
+    played_with(histories[0], lambda chosen: Serial(chosen))
+    played_with(histories[1], lambda chosen: Graphed(chosen, layout=layout))
     assert len(histories[0]) == len(histories[1]) > 1
     assert all(distance(one, two) < 1e-10 for one, two in zip(*histories, strict=True))
 
@@ -306,7 +310,7 @@ def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     """Only what was captured for: the last chunk begins among the samples before it, which count once."""
-    chosen = world("fedavg", rounds=1)
+    chosen = experiment("fedavg", rounds=1)
     count = len(chosen.test)
     reference = played(chosen)[0][-1]
     sizes: list[int] = []

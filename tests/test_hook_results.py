@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, played, unequal_clients, world
-from headway.engine import round as rounds
-from headway.engine.choice import Nothing, made
+from conftest import SMALL, experiment, played, unequal_clients
+from headway.engine.round import run_round
+from headway.engine.selection import Nothing, make_executor
+from headway.engine.server import initial_state
 from headway.errors import ClientError, SlotError
 from headway.methods.method import Method
 from headway.vectors import Vector
@@ -133,7 +134,7 @@ LOST: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def test_what_a_clients_hook_returns_for_nothing_is_refused(case: str, executor: str) -> None:
     """In every executor, as a mistake of the user's, with round and client."""
     slots, words = LOST[case]
-    chosen = world(Method(**slots, name="mine"), rounds=1)
+    chosen = experiment(Method(**slots, name="mine"), rounds=1)
     refused(lambda: played(chosen, executor), "round 1, client", *words)
 
 
@@ -143,13 +144,13 @@ def test_what_a_clients_hook_returns_for_nothing_is_refused(case: str, executor:
 def test_in_a_traced_program_it_is_refused_too(case: str, executor: str) -> None:
     """And is not taken for something that cannot be compiled."""
     slots, words = LOST[case]
-    chosen = world(Method(**slots, name="mine"), rounds=1)
-    hand = made(executor, chosen)
+    chosen = experiment(Method(**slots, name="mine"), rounds=1)
+    hand = make_executor(executor, chosen)
     with chosen.arithmetic():
-        model = rounds.start(chosen)
+        model = initial_state(chosen)
 
         def ask() -> Any:
-            return rounds.play(chosen, model, Nothing(), hand, chosen.turnout(1), 1)
+            return run_round(chosen, model, Nothing(), hand, chosen.client_rounds.cohort(1), 1)
 
         refused(ask, "round 1, client", *words)
 
@@ -214,7 +215,7 @@ SERVERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", SERVERS)
 def test_what_a_hook_of_the_server_returns_for_nothing_is_refused(case: str) -> None:
     slots, words = SERVERS[case]
-    refused(lambda: played(world(Method(**slots, name="mine"), rounds=1)), "round 1: ", *words)
+    refused(lambda: played(experiment(Method(**slots, name="mine"), rounds=1)), "round 1: ", *words)
 
 
 def _adding(model: Any, uploads: Any) -> Any:
@@ -239,7 +240,7 @@ def _adding_in_numpy(model: Any, uploads: Any) -> Any:
 def test_a_server_that_changes_the_model_in_place_is_refused(way: Any) -> None:
     """The round's update would be measured as 0."""
     refused(
-        lambda: played(world(Method(server=way, name="mine"), rounds=1)),
+        lambda: played(experiment(Method(server=way, name="mine"), rounds=1)),
         f"round 1: server slot {way.__name__} of method 'mine' changed the model",
         "model + delta",
     )
@@ -251,7 +252,7 @@ def test_a_server_that_changes_it_later_is_refused_then() -> None:
     def later(model: Any, uploads: Any) -> Any:
         return _adding(model, uploads) if next(calls) == 2 else model + uploads.mean["delta"]
 
-    refused(lambda: played(world(Method(server=later, name="mine"))), "round 3: server slot later")
+    refused(lambda: played(experiment(Method(server=later, name="mine"))), "round 3: server slot later")
 
 
 def test_a_broadcast_that_changes_the_model_in_place_is_refused() -> None:
@@ -260,7 +261,7 @@ def test_a_broadcast_that_changes_the_model_in_place_is_refused() -> None:
             leaf.mul_(0.5)
         return {"model": model}
 
-    refused(lambda: played(world(Method(broadcast=scaled), rounds=1)), "round 1: broadcast slot scaled", "changed")
+    refused(lambda: played(experiment(Method(broadcast=scaled), rounds=1)), "round 1: broadcast slot scaled", "changed")
 
 
 @pytest.mark.parametrize("executor", ["serial", "pool"])
@@ -272,7 +273,7 @@ def test_a_client_that_changes_what_all_receive_is_refused(executor: str) -> Non
             leaf.mul_(0.9)
         return gradient
 
-    refused(lambda: played(world(Method(local=drifting), rounds=1), executor), "round 1, client", "in place")
+    refused(lambda: played(experiment(Method(local=drifting), rounds=1), executor), "round 1, client", "in place")
 
 
 # ── states of one name ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,10 +295,10 @@ def reading(model: Any, server: Any) -> Any:
 def test_two_states_of_one_name_are_refused_where_a_broadcast_may_read_them() -> None:
     pair = (holder("First", 1.0), holder("Second", 2.0, adds=True))
     refused(
-        lambda: played(world(Method(broadcast=reading, server=pair, name="mine"), rounds=1)),
+        lambda: played(experiment(Method(broadcast=reading, server=pair, name="mine"), rounds=1)),
         *("server slot First and server slot Second of method 'mine' both keep 'm'", "provides = ('server:m',)"),
     )
-    played(world(Method(server=pair), rounds=1))  # nobody reads them
+    played(experiment(Method(server=pair), rounds=1))  # nobody reads them
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -309,8 +310,8 @@ def test_the_one_that_provides_it_is_sent(which: int) -> None:
     ]
     type(pair[1]).adds = True
     mine = Method(broadcast=reading, server=tuple(pair))
-    chosen = world(mine)
-    model = rounds.start(chosen)
+    chosen = experiment(mine)
+    model = initial_state(chosen)
     assert float(mine.message(model.theta, model.server)["m"].flat()[0]) == which + 1
 
 
@@ -319,7 +320,9 @@ def test_two_uploads_of_one_name_are_refused() -> None:
     mine = Method(
         objective=slot("Term", adds=True, value=value, **members), local=slot("Rule", direction=direction, **members)
     )
-    refused(lambda: played(world(mine, rounds=1)), "round 1, client", "local slot Rule", "'x', which another value")
+    refused(
+        lambda: played(experiment(mine, rounds=1)), "round 1, client", "local slot Rule", "'x', which another value"
+    )
 
 
 # ── measures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -339,7 +342,7 @@ class Counting:
 @pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_measures_of_a_local_rule_see_the_end_of_the_round(executor: str) -> None:
     """The memory after the last step of every client, however few it has, and what the round came to."""
-    chosen = world(Method(local=Counting()), rounds=1, weight_decay=0.0)
+    chosen = experiment(Method(local=Counting()), rounds=1, weight_decay=0.0)
     (record,), _ = played(chosen, executor)
     sizes = {client: len(chosen.federation.clients[client]) for client in record["clients"]}
     total = sum(sizes.values())
@@ -351,7 +354,7 @@ def test_measures_of_a_local_rule_see_the_end_of_the_round(executor: str) -> Non
 
 def test_measures_of_the_memory_alone_stay_as_they_are() -> None:
     """GradMA's have one argument."""
-    assert played(world("gradma-w", rounds=1))[0][0]["local_correction"] >= 0
+    assert played(experiment("gradma-w", rounds=1))[0][0]["local_correction"] >= 0
 
 
 # ── hooks that fail ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,7 +389,7 @@ FAILING: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_failing_hook_of_the_server_names_slot_method_and_round(case: str) -> None:
     slots, words = FAILING[case]
     with pytest.raises(RuntimeError) as caught:
-        played(world(Method(**slots, name="mine"), rounds=1))
+        played(experiment(Method(**slots, name="mine"), rounds=1))
     assert str(caught.value) == words
     assert isinstance(caught.value, SlotError)
 
@@ -397,7 +400,7 @@ def test_a_failing_hook_of_a_client_names_slot_and_method_too(executor: str) -> 
     with pytest.raises(
         ClientError, match=r"round 1, client [\d, ]+, step 0: local slot failing of method 'mine': KeyError"
     ):
-        played(world(mine, rounds=1), executor)
+        played(experiment(mine, rounds=1), executor)
 
 
 def test_it_ends_with_one_line_at_the_shell(
@@ -407,7 +410,7 @@ def test_it_ends_with_one_line_at_the_shell(
     from headway.cli import main as shell
 
     def fails(**_: Any) -> Any:
-        played(world(Method(server=failing, name="mine"), rounds=1))
+        played(experiment(Method(server=failing, name="mine"), rounds=1))
 
     monkeypatch.setattr(shell, "app", fails)
     with pytest.raises(SystemExit) as ended:

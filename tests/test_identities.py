@@ -9,22 +9,24 @@ import pytest
 import torch
 
 import headway as hw
-from conftest import world
-from headway.engine.round import Model, play, start
+from conftest import experiment
+from headway.data.cohort import Cohort
+from headway.engine.round import run_round
 from headway.engine.serial import Serial
+from headway.engine.server import GlobalState, initial_state
 from headway.engine.states import ClientStates
 from headway.vectors import Vector
 
 
 def path(spelled: Any, **settings: Any) -> list[torch.Tensor]:
     """θ after each round."""
-    chosen = world(spelled, **settings)
-    model, hand, store = start(chosen), Serial(chosen.rules), ClientStates()
+    chosen = experiment(spelled, **settings)
+    model, hand, store = initial_state(chosen), Serial(chosen), ClientStates()
     thetas = []
     with chosen.arithmetic():
         for number in range(1, chosen.scenario.rounds + 1):
             cohort = [number % 6, (number + 2) % 6, (number + 3) % 6]
-            model, _ = play(chosen, model, store, hand, cohort, number)
+            model, _ = run_round(chosen, model, store, hand, Cohort(tuple(cohort)), number)
             thetas.append(model.theta.flat())
     return thetas
 
@@ -97,11 +99,14 @@ def test_weights_by_size_and_uniform_differ_for_unequal_clients() -> None:
 
 def test_a_weighted_mean_is_taken() -> None:
     """Δ = Σ n_i Δ_i / Σ n_i, from each client's own round played alone."""
-    chosen = world("fedavg")
-    model, hand = start(chosen), Serial(chosen.rules)
+    chosen = experiment("fedavg")
+    model, hand = initial_state(chosen), Serial(chosen)
     with chosen.arithmetic():
-        alone = {client: play(chosen, model, ClientStates(), hand, [client], 1)[0].theta for client in (0, 1, 3)}
-        together = play(chosen, model, ClientStates(), hand, [0, 1, 3], 1)[0].theta
+        alone = {
+            client: run_round(chosen, model, ClientStates(), hand, Cohort((client,)), 1)[0].theta
+            for client in (0, 1, 3)
+        }
+        together = run_round(chosen, model, ClientStates(), hand, Cohort((0, 1, 3)), 1)[0].theta
     sizes = {client: len(chosen.federation.clients[client]) for client in alone}
     parts = [(sizes[client] / sum(sizes.values())) * alone[client] for client in alone]
     assert close(together, parts[0] + parts[1] + parts[2])
@@ -109,10 +114,10 @@ def test_a_weighted_mean_is_taken() -> None:
 
 def test_local_sgd_is_torch_sgd() -> None:
     """One client's round is torch.optim.SGD with clipping and weight decay on the same batches."""
-    chosen = world("fedavg", weight_decay=0.01, clip=0.5, rate_decay=0.5)
-    hand = Serial(chosen.rules)
+    chosen = experiment("fedavg", weight_decay=0.01, clip=0.5, rate_decay=0.5)
+    hand = Serial(chosen)
     with chosen.arithmetic():
-        theta = play(chosen, start(chosen), ClientStates(), hand, [3], 2)[0].theta
+        theta = run_round(chosen, initial_state(chosen), ClientStates(), hand, Cohort((3,)), 2)[0].theta
     from headway.data.batches import plan
 
     scenario, federation = chosen.scenario, chosen.federation
@@ -141,18 +146,18 @@ class Spy:
         return self.inner.update(model, uploads, state)
 
 
-def recorded(spelled: str) -> list[tuple[Model, Any, Any, Model]]:
+def recorded(spelled: str) -> list[tuple[GlobalState, Any, Any, GlobalState]]:
     """(server before, message, mean upload, server after) of five rounds."""
     built = hw.method(spelled)
     spy = Spy(built.server[0])
-    chosen = world(hw.Method(broadcast=built.broadcast, objective=built.objective, local=built.local, server=spy))
-    model, hand, store = start(chosen), Serial(chosen.rules), ClientStates()
+    chosen = experiment(hw.Method(broadcast=built.broadcast, objective=built.objective, local=built.local, server=spy))
+    model, hand, store = initial_state(chosen), Serial(chosen), ClientStates()
     found = []
     with chosen.arithmetic():
         for number in range(1, 6):
-            after, _ = play(chosen, model, store, hand, [number % 6, (number + 1) % 6], number)
+            after, _ = run_round(chosen, model, store, hand, Cohort((number % 6, (number + 1) % 6)), number)
             state = {"server.momentum": model.server["server.Spy"]}
-            found.append((Model(model.theta, {}, state), spy.seen[-1].sent, spy.seen[-1].mean, after))
+            found.append((GlobalState(model.theta, {}, state), spy.seen[-1].sent, spy.seen[-1].mean, after))
             model = after
     return found
 

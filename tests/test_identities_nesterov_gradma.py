@@ -15,14 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import headway as hw
-from conftest import SIZES, SMALL, norm_free, played, two_leaves, unequal_clients, world
+from conftest import SIZES, SMALL, experiment, norm_free, played, two_leaves, unequal_clients
 from headway import random
 from headway.data.batches import plan
+from headway.data.cohort import Cohort
+from headway.engine.building import build
 from headway.engine.cost import cost
-from headway.engine.round import Model, play, start
+from headway.engine.experiment import Experiment
+from headway.engine.round import run_round
 from headway.engine.serial import Serial
+from headway.engine.server import GlobalState, initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.catalogue import METHODS
 from headway.methods.server import remembering
@@ -36,20 +39,20 @@ RETURNING = [[number % 6, (number + 2) % 6, (number + 3) % 6] for number in rang
 """Three of six clients a round; everybody comes back after one to three rounds."""
 
 
-def states(chosen: World, cohorts: list[list[int]]) -> list[Model]:
+def states(chosen: Experiment, cohorts: list[list[int]]) -> list[GlobalState]:
     """What the server holds after each round with these cohorts."""
-    model, hand, store = start(chosen), Serial(chosen.rules), ClientStates()
+    model, hand, store = initial_state(chosen), Serial(chosen), ClientStates()
     found = []
     with chosen.arithmetic():
         for number, cohort in enumerate(cohorts, 1):
-            model, _ = play(chosen, model, store, hand, cohort, number)
+            model, _ = run_round(chosen, model, store, hand, Cohort(tuple(cohort)), number)
             found.append(model)
     return found
 
 
 def path(spelled: Any, cohorts: list[list[int]] = RETURNING, **given: Any) -> list[Tensor]:
     """θ after each round."""
-    return [model.theta.flat() for model in states(world(spelled, **given), cohorts)]
+    return [model.theta.flat() for model in states(experiment(spelled, **given), cohorts)]
 
 
 def gap(left: list[Tensor], right: list[Tensor]) -> float:
@@ -63,7 +66,7 @@ WHOLE = {"steps": 1, "batch_size": sum(SIZES), "clip": 0.0, "weight_decay": 0.0,
 """One step a round on everything a client has."""
 
 
-def softmax_regression(spelled: str, **given: Any) -> World:
+def softmax_regression(spelled: str, **given: Any) -> Experiment:
     module = random.built(lambda: nn.Linear(6, 3), 5, "test")
     return build(SMALL.changed(**given), method(spelled), model=module, **unequal_clients())
 
@@ -120,7 +123,7 @@ def test_fednag_without_momentum_is_fedavg(cohorts: list[list[int]]) -> None:
 def test_fednag_steps_as_torch_s_nesterov() -> None:
     """Two rounds of one client are torch.optim.SGD(nesterov=True) throughout, and v = −η · its buffer."""
     rate, gamma = 0.1, 0.8
-    chosen = world(f"fednag:gamma={gamma}", rate=rate, rate_decay=1.0, weight_decay=0.0, clip=0.0)
+    chosen = experiment(f"fednag:gamma={gamma}", rate=rate, rate_decay=1.0, weight_decay=0.0, clip=0.0)
     after = states(chosen, [[3], [3]])[-1]
     module = chosen.network.module(chosen.network.parameters, {}).double()
     optimiser = torch.optim.SGD(module.parameters(), lr=rate, momentum=gamma, nesterov=True)
@@ -178,7 +181,7 @@ def test_gradma_s_without_memory_is_fedavgm(momentum: float) -> None:
     assert gap(found, path(f"gradma-s:memory=6,momentum={momentum}", rate=2.0)) > 1e-3
 
 
-def agreeing(spelled: str) -> World:
+def agreeing(spelled: str) -> Experiment:
     """Clients far from a common optimum on the same side: all gradients, from round to round, point the same way."""
     draw = np.random.default_rng(2)
     pairs = []
@@ -213,7 +216,7 @@ def test_gradma_with_no_constraint_active_is_fedavgm() -> None:
 )
 def test_every_record_of_gradma_has_its_corrections(spelled: str, measured: set[str], executor: str) -> None:
     """Relative lengths; where clients disagree, some are above 0."""
-    records, _ = played(world(spelled, rounds=8, rate=2.0), executor)
+    records, _ = played(experiment(spelled, rounds=8, rate=2.0), executor)
     for record in records:
         assert {name for name in record if name.endswith("_correction")} == measured
         assert all(0 <= record[name] < 10 for name in measured)
@@ -225,13 +228,13 @@ def test_a_memory_smaller_than_a_cohort_is_refused(name: str) -> None:
     """Before anything runs, in one line; 0 and the cohort's size are fine."""
     for memory in (1, 2):
         with pytest.raises(UserError) as refusal:
-            world(f"{name}:memory={memory}")
+            experiment(f"{name}:memory={memory}")
         assert str(refusal.value) == (
             f"server slot remembering of method '{name}:memory={memory}': "
             f"memory is {memory}, less than the 3 clients of a round; use 0 or at least 3"
         )
     for memory in (0, 3):
-        world(f"{name}:memory={memory}")
+        experiment(f"{name}:memory={memory}")
 
 
 EVICTIONS: list[tuple[tuple[int, int], dict[int, int]]] = [
@@ -303,11 +306,11 @@ def test_the_program_of_mifa_with_everybody_is_fedavg_a_round_later() -> None:
     """Updates in units of the rate change nothing where none is old; the first round only sees everybody."""
     assert gap(path("mifa:rate_ratio=true", EVERYBODY), path("fedavg", EVERYBODY)) < 1e-12
     late = path("mifa:rate_ratio=true,wait=true", EVERYBODY)
-    chosen = world("fedavg")
-    model, hand, expected = start(chosen), Serial(chosen.rules), [start(chosen).theta.flat()]
+    chosen = experiment("fedavg")
+    model, hand, expected = initial_state(chosen), Serial(chosen), [initial_state(chosen).theta.flat()]
     with chosen.arithmetic():
         for number in range(2, 7):
-            model, _ = play(chosen, model, ClientStates(), hand, EVERYBODY[0], number)
+            model, _ = run_round(chosen, model, ClientStates(), hand, Cohort(tuple(EVERYBODY[0])), number)
             expected.append(model.theta.flat())
     assert gap(late, expected) < 1e-12
 
@@ -319,14 +322,14 @@ def test_old_updates_count_at_the_round_s_rate_in_mifa_s_program() -> None:
 
 def test_mifa_waits_until_everybody_was_seen_and_says_for_how_many() -> None:
     """Three of six clients: 1, 3, 4 then 2, 4, 5 then 3, 5, 0 are all, so θ moves from round 4 on."""
-    records, _ = played(world("mifa:wait=true", rounds=8))
+    records, _ = played(experiment("mifa:wait=true", rounds=8))
     unseen = [6 - len({one for record in records[: t + 1] for one in record["clients"]}) for t in range(8)]
     assert [record["clients_unseen"] for record in records] == unseen
     assert 0 < unseen.index(0) < 7
     moved = [record["update_norm"] > 0 for record in records]
     assert moved == [t > unseen.index(0) for t in range(8)]
     thetas = path("mifa:wait=true")
-    assert gap(thetas[:3], [world("mifa").network.parameters.flat()] * 3) == 0
+    assert gap(thetas[:3], [experiment("mifa").network.parameters.flat()] * 3) == 0
     assert gap(thetas[3:4], thetas[2:3]) > 1e-3
 
 
@@ -379,7 +382,7 @@ def test_traffic_is_what_the_papers_say(name: str) -> None:
     """As computed from one client's messages, and as counted in a run of three clients a round."""
     price = cost(method(name))
     assert (price.down, price.up) == TRAFFIC[name]
-    records, progress = played(world(name, rounds=2, steps=2))
+    records, progress = played(experiment(name, rounds=2, steps=2))
     size = nbytes(progress.model.theta)
     assert len(records) == 2
     for record in records:

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import played, world
+from conftest import experiment, played
 from headway.cli.flags import value
 from headway.cli.main import app
 from headway.cli.method_page import NOTES, logged, page
@@ -325,7 +325,7 @@ def test_the_ablation_of_fedacg_in_compositions(row: list[str]) -> None:
     parts = repr(method(composition))
     found = [word in parts for word in ("momentum(", "lookahead(", "proximal(")]
     assert found == [cell == "yes" for cell in (momentum, lookahead, pull)]
-    one, two = (played(world(spelled))[1].model.theta.flat() for spelled in (composition, same))
+    one, two = (played(experiment(spelled))[1].model.theta.flat() for spelled in (composition, same))
     assert torch.allclose(one, two, rtol=0, atol=1e-12)
 
 

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import EXECUTORS, SMALL, played
-from headway.engine import round as rounds
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.engine.network import Network
+from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import NETWORKS, network
@@ -125,8 +126,8 @@ def samples(name: str, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return x, y
 
 
-def two_clients(name: str, sizes: tuple[int, int], spelled: str = "fedavg", **chosen: Any) -> World:
-    """A world in which every client's first batch is its whole data; nothing is clipped or decayed."""
+def two_clients(name: str, sizes: tuple[int, int], spelled: str = "fedavg", **chosen: Any) -> Experiment:
+    """A experiment in which every client's first batch is its whole data; nothing is clipped or decayed."""
     scenario = SMALL.changed(
         participation=1.0, batch_size=max(sizes), rate=1.0, rate_decay=1.0, weight_decay=0.0, clip=0.0, **chosen
     )
@@ -315,12 +316,12 @@ class TestTwins:
         assert sum(isinstance(layer, KeyedDropout) for layer in layers) == drops
 
 
-def uploads(world: World, executor: str) -> list[Any]:
+def uploads(experiment: Experiment, executor: str) -> list[Any]:
     """For each client Δ_i = −∇f_i of one step with η = 1, its loss and its buffers."""
-    hand = EXECUTORS[executor](world.rules)
-    with world.arithmetic():
-        cohort = tuple(range(world.population))
-        assignment, _ = rounds.assign(world, rounds.start(world), ClientStates(), cohort, 1, 1)
+    hand = EXECUTORS[executor](experiment)
+    with experiment.arithmetic():
+        cohort = tuple(range(experiment.population))
+        assignment, _ = rounds.assign(experiment, initial_state(experiment), ClientStates(), cohort, 1, 1)
         parts = [(result["fields"]["delta"], result["loss"], result["buffers"]) for _, result in hand.run(assignment)]
     return [row(part, number) for part in parts for number in range(len(part[1]))]
 
@@ -334,20 +335,20 @@ class TestExecutors:
     @pytest.mark.parametrize("name", STACKS)
     def test_the_same_gradient_in_serial_and_batched(self, name: str) -> None:
         """In float64, for clients of 3 and 2 samples, so that one has a row of padding; no tensor is left out."""
-        world = two_clients(name, (3, 2))
-        for mine, theirs in zip(uploads(world, "serial"), uploads(world, "batched"), strict=True):
+        experiment = two_clients(name, (3, 2))
+        for mine, theirs in zip(uploads(experiment, "serial"), uploads(experiment, "batched"), strict=True):
             assert all(leaf.any() for leaf in leaves_of(mine[0]))
             agree(mine, theirs)
 
     def test_the_lstm_runs_in_serial_and_pool(self) -> None:
-        world = two_clients("shakespeare-lstm", (3, 2), rounds=2)
-        (records, end), (others, other) = played(world, "serial"), played(world, "pool")
+        experiment = two_clients("shakespeare-lstm", (3, 2), rounds=2)
+        (records, end), (others, other) = played(experiment, "serial"), played(experiment, "pool")
         agree(end.model.theta, other.model.theta)
         assert [record["train_loss"] for record in records] == pytest.approx([o["train_loss"] for o in others])
         assert records[1]["train_loss"] < records[0]["train_loss"]
 
     @pytest.mark.parametrize("spelled", ["moon", "fedmlb", "feddecorr"])
     def test_methods_that_look_inside_a_resnet(self, spelled: str) -> None:
-        world = two_clients("resnet20", (3, 2), spelled)
-        for mine, theirs in zip(uploads(world, "serial"), uploads(world, "batched"), strict=True):
+        experiment = two_clients("resnet20", (3, 2), spelled)
+        for mine, theirs in zip(uploads(experiment, "serial"), uploads(experiment, "batched"), strict=True):
             agree(mine, theirs)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import headway
 from headway.cli.main import app
 from headway.data.sources import load, present
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.scenario import Scenario, scenario
@@ -342,8 +342,8 @@ def test_a_list_of_arrays_is_one_array_a_sample() -> None:
 def test_large_numbers_are_finite_in_double_precision() -> None:
     pair = (PAIR[0].double() - 1e39, PAIR[1])
     chosen = Scenario(precision="fp64", model="linear", device="cpu")
-    world = build(chosen, method("fedavg"), clients=[pair], test=pair)
-    assert world.federation.train.x.max() == -1e39
+    experiment = build(chosen, method("fedavg"), clients=[pair], test=pair)
+    assert experiment.federation.train.x.max() == -1e39
 
 
 def test_nan_in_a_file_is_refused_with_client_and_row(own: Path) -> None:

@@ -227,8 +227,8 @@ class Watching:
         self.told: list[str] = []
         self.stop_after = stop_after
 
-    def begins(self, world: Any, done: int, executor: str) -> None:
-        self.name = world.method.name
+    def begins(self, experiment: Any, done: int, executor: str) -> None:
+        self.name = experiment.method.name
 
     def round(self, record: dict[str, Any]) -> None:
         self.rounds.append((self.name, record["round"]))

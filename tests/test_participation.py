@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import world
+from conftest import experiment
+from headway.data.cohort import Cohort, cohort_of
 from headway.data.participation import Authors, Bernoulli, Dynamic, cohort, sampling
-from headway.data.turnout import Turnout, turnout
 from headway.errors import UserError
 from headway.scenario import Scenario
 
@@ -200,16 +200,16 @@ WRONG = {
 def test_what_cannot_work_is_said_in_one_line(case: str) -> None:
     given, message = WRONG[case]
     with pytest.raises(UserError, match=message) as refused:
-        world("gradma-s:memory=3" if "memory" in case else "fedavg", **given)
+        experiment("gradma-s:memory=3" if "memory" in case else "fedavg", **given)
     assert "\n" not in str(refused.value)
 
 
 # Stragglers.
 
 
-def turned_out(asked: int, places: int, round: int, steps: int = 9, **given: Any) -> Turnout:
+def turned_out(asked: int, places: int, round: int, steps: int = 9, **given: Any) -> Cohort:
     scenario = Scenario(**given)
-    return turnout(scenario, list(range(100, 100 + asked)), places, lambda client: steps, round)
+    return cohort_of(scenario, list(range(100, 100 + asked)), places, lambda client: steps, round)
 
 
 def test_clients_drop_out_as_often_as_told() -> None:
@@ -258,9 +258,9 @@ def test_of_those_asked_the_first_to_finish_count() -> None:
 
 
 def test_nobody_drops_out_by_default() -> None:
-    assert turned_out(5, 5, 1) == Turnout((100, 101, 102, 103, 104))
+    assert turned_out(5, 5, 1) == Cohort((100, 101, 102, 103, 104))
 
 
 def test_second_draws_come_in_a_second_wave() -> None:
-    assert Turnout((3, 5, 3, 1, 3, 5)).waves == [[0, 1, 3], [2, 5], [4]]
-    assert Turnout(()).waves == []
+    assert Cohort((3, 5, 3, 1, 3, 5)).waves == [[0, 1, 3], [2, 5], [4]]
+    assert Cohort(()).waves == []

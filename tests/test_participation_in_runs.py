@@ -10,12 +10,14 @@ import pytest
 import torch
 
 import headway
-from conftest import SIZES, SMALL, distance, played, unequal_clients, world
+from conftest import SIZES, SMALL, distance, experiment, played, unequal_clients
 from headway.data.batches import planned
+from headway.data.cohort import Cohort
 from headway.data.participation import Dynamic, in_words
-from headway.engine import round as rounds
-from headway.engine.choice import choose
+from headway.engine.round import run_round
+from headway.engine.selection import choose
 from headway.engine.serial import Serial
+from headway.engine.server import initial_state
 from headway.engine.simulation import simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
@@ -31,7 +33,7 @@ STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_takes_stragglers_and_executors_agree(name: str) -> None:
     """Within 1e-10 in float64, client states included."""
-    chosen = world(name, "batch_norm_dropout", **STRAGGLING)
+    chosen = experiment(name, "batch_norm_dropout", **STRAGGLING)
     (mine, one), (theirs, two) = ((ClientStates(), kind) for kind in ("serial", "batched"))
     (reference, end), (records, other) = played(chosen, one, mine), played(chosen, two, theirs)
     assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
@@ -57,7 +59,7 @@ def test_every_method_takes_stragglers_and_executors_agree(name: str) -> None:
     ids=["replacement", "over-selection", "bernoulli"],
 )
 def test_executors_agree_on_every_way_to_take_part(given: dict[str, Any], name: str, executor: str) -> None:
-    chosen = world(name, "group_norm", **given)
+    chosen = experiment(name, "group_norm", **given)
     mine, theirs = ClientStates(), ClientStates()
     (reference, end), (records, other) = played(chosen, "serial", mine), played(chosen, executor, theirs)
     assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
@@ -67,13 +69,13 @@ def test_executors_agree_on_every_way_to_take_part(given: dict[str, Any], name: 
 
 def test_bytes_and_steps_are_counted_honestly() -> None:
     """All who were asked have received the download; up goes, and steps count, what reached the server."""
-    plain, _ = played(world("scaffold", rounds=1))
+    plain, _ = played(experiment("scaffold", rounds=1))
     down, up = plain[0]["bytes_down"] // 3, plain[0]["bytes_up"] // 3
     given = {"dropout": 0.4, "stragglers": "partial", "participation": 0.34, "over_selection": 1.0, "rounds": 12}
-    chosen = world("scaffold", **given)
+    chosen = experiment("scaffold", **given)
     records, _ = played(chosen)
     assert {record["lost"] for record in records} == {0}  # nobody has a single step
-    for record, found in ((record, chosen.turnout(record["round"])) for record in records):
+    for record, found in ((record, chosen.client_rounds.cohort(record["round"])) for record in records):
         assert tuple(record["clients"]) == found.clients
         assert len(found.clients) + found.late == found.asked == 4
         assert record["bytes_down"] == 4 * down
@@ -89,25 +91,25 @@ def test_bytes_and_steps_are_counted_honestly() -> None:
 @pytest.mark.parametrize("name", ["fedacg", "scaffold", "gradma-s", "mifa"])
 def test_lost_clients_are_as_if_never_asked(name: str) -> None:
     """The mean is over those who arrived, and what a lost client keeps is what it had."""
-    chosen = world(name, dropout=0.4, rounds=6, batches="continued")
+    chosen = experiment(name, dropout=0.4, rounds=6, batches="continued")
     store, other = ClientStates(), ClientStates()
     records, end = played(chosen, store=store)
     assert {record["lost"] for record in records} > {1}
-    model = rounds.start(chosen)
+    model = initial_state(chosen)
     with chosen.arithmetic():
         for number, record in enumerate(records, 1):
             if record["clients"]:
-                model, _ = rounds.play(chosen, model, other, Serial(chosen.rules), record["clients"], number)
+                model, _ = run_round(chosen, model, other, Serial(chosen), Cohort(tuple(record["clients"])), number)
     assert distance([model.theta, model.server], [end.model.theta, end.model.server]) == 0
     assert store.states.keys() == other.states.keys()
     assert all(distance(store.states[client], other.states[client]) == 0 for client in store.states)
 
 
 def test_a_round_in_which_all_are_lost_changes_nothing_and_is_recorded() -> None:
-    chosen = world("scaffold", "batch_norm_dropout", dropout=0.9, rounds=30)
+    chosen = experiment("scaffold", "batch_norm_dropout", dropout=0.9, rounds=30)
     store, progress = ClientStates(), None
     empty = 0
-    for record, after in simulate(chosen, Serial(chosen.rules), store, headway.engine.simulation.begin(chosen)):
+    for record, after in simulate(chosen, Serial(chosen), store, headway.engine.simulation.begin(chosen)):
         json.dumps(record, allow_nan=False)
         if not record["clients"]:
             empty += 1
@@ -125,8 +127,10 @@ def test_a_round_in_which_all_are_lost_changes_nothing_and_is_recorded() -> None
 
 
 def test_a_trial_of_executors_does_not_need_anybody_to_arrive() -> None:
-    seed = next(seed for seed in range(50) if not world("fedavg", dropout=0.9, seed=seed).turnout(1).clients)
-    chosen = world("fedavg", dropout=0.9, seed=seed, deterministic=True)
+    seed = next(
+        seed for seed in range(50) if not experiment("fedavg", dropout=0.9, seed=seed).client_rounds.cohort(1).clients
+    )
+    chosen = experiment("fedavg", dropout=0.9, seed=seed, deterministic=True)
     executor = choose(chosen, "auto", lambda message: None)
     assert executor.name == "batched"
     executor.close()
@@ -139,7 +143,7 @@ def test_a_trial_of_executors_does_not_need_anybody_to_arrive() -> None:
 def test_a_client_drawn_twice_trains_twice_and_the_servers_halves_stay_right(weights: str) -> None:
     """SCAFFOLD's c = Σ p_i c_i and MIFA's G = Σ p_i Δ_i^last hold after rounds with double draws."""
     for name, key, kept in (("scaffold", "control", "c"), ("mifa", "latest", "delta")):
-        chosen = world(name, sampling="replacement", participation=1.0, weights=weights, rounds=4)
+        chosen = experiment(name, sampling="replacement", participation=1.0, weights=weights, rounds=4)
         store = ClientStates()
         records, end = played(chosen, store=store)
         assert any(len(set(record["clients"])) < 6 for record in records)
@@ -155,12 +159,12 @@ def test_a_client_drawn_twice_trains_twice_and_the_servers_halves_stay_right(wei
 
 def test_both_turns_of_a_client_count_and_differ() -> None:
     """Weights, bytes and the stream of batches count both; the second turn has its own order of samples."""
-    chosen = world("fedavg")
-    hand = Serial(chosen.rules)
+    chosen = experiment("fedavg")
+    hand = Serial(chosen)
     with chosen.arithmetic():
-        model = rounds.start(chosen)
-        once, single = rounds.play(chosen, model, ClientStates(), hand, [3], 1)
-        twice, double = rounds.play(chosen, model, ClientStates(), hand, [3, 3], 1)
+        model = initial_state(chosen)
+        once, single = run_round(chosen, model, ClientStates(), hand, Cohort((3,)), 1)
+        twice, double = run_round(chosen, model, ClientStates(), hand, Cohort((3, 3)), 1)
         assert (double.steps, double.bytes_up, double.bytes_down) == (
             2 * single.steps,
             2 * single.bytes_up,
@@ -170,20 +174,20 @@ def test_both_turns_of_a_client_count_and_differ() -> None:
         second = 2 * twice.theta - once.theta  # the mean of two turns, each from the same received model
         moved = (second - model.theta).norm() / (once.theta - model.theta).norm()
         assert 0.5 < float(moved) < 2
-        streaming = world("fedavg", batches="continued")
+        streaming = experiment("fedavg", batches="continued")
         store = ClientStates()
-        rounds.play(streaming, model, store, hand, [3, 1, 3], 1)
+        run_round(streaming, model, store, hand, Cohort((3, 1, 3)), 1)
     steps = planned(streaming.scenario, SIZES[3]), planned(streaming.scenario, SIZES[1])
     assert (int(store.states[3]["cursor"]), int(store.states[1]["cursor"])) == (2 * steps[0], steps[1])
 
 
 def test_each_upload_is_told_with_its_client() -> None:
     """A server that sees every upload has them in the order of the clients, second draws included."""
-    chosen = world("gradma-s:memory=6")
+    chosen = experiment("gradma-s:memory=6")
     with chosen.arithmetic():
-        model = rounds.start(chosen)
-        after, outcome = rounds.play(chosen, model, ClientStates(), Serial(chosen.rules), [2, 4, 2], 1)
-        alone, _ = rounds.play(chosen, rounds.start(chosen), ClientStates(), Serial(chosen.rules), [4], 1)
+        model = initial_state(chosen)
+        after, outcome = run_round(chosen, model, ClientStates(), Serial(chosen), Cohort((2, 4, 2)), 1)
+        alone, _ = run_round(chosen, initial_state(chosen), ClientStates(), Serial(chosen), Cohort((4,)), 1)
     assert outcome.clients == (2, 4, 2)
     (state,), (other,) = after.server.values(), alone.server.values()
     assert state["clients"].tolist()[:2] == [2, 4]
@@ -198,20 +202,20 @@ def test_each_upload_is_told_with_its_client() -> None:
 
 
 def test_a_pooled_method_has_no_part_in_it() -> None:
-    plain, end = played(world("csgd"))
+    plain, end = played(experiment("csgd"))
     given = {"sampling": "dynamic", "dropout": 0.9, "over_selection": 3.0}
-    records, other = played(world("csgd", **given))
+    records, other = played(experiment("csgd", **given))
     assert distance(end.model.theta, other.model.theta) == 0
     assert [record["clients"] for record in records] == [record["clients"] for record in plain] == [(0,)] * 4
 
 
 def test_a_method_that_wants_everybody_has_them() -> None:
-    assert world("fednag", participation=None).sampling.draw(1) == list(range(6))
-    assert len(world("fednag", participation=None, sampling="bernoulli").sampling.draw(1)) == 6
+    assert experiment("fednag", participation=None).sampling.draw(1) == list(range(6))
+    assert len(experiment("fednag", participation=None, sampling="bernoulli").sampling.draw(1)) == 6
 
 
 def test_a_memory_needs_room_only_for_those_that_count() -> None:
-    records, _ = played(world("gradma-s:memory=3", over_selection=1.0, dropout=0.2))
+    records, _ = played(experiment("gradma-s:memory=3", over_selection=1.0, dropout=0.2))
     assert max(len(record["clients"]) for record in records) == 3
 
 
@@ -263,12 +267,12 @@ def test_a_killed_run_of_moving_clients_ends_as_one_left_alone(tmp_path: Path) -
 @pytest.mark.parametrize("spelled", ["bernoulli", "replacement", "cyclic:2", "dynamic:6,4,0.5,2", "authors"])
 @pytest.mark.parametrize("executor", ["serial", "batched"])
 def test_every_kind_resumes_exactly(spelled: str, executor: str, tmp_path: Path) -> None:
-    """Three rounds, a checkpoint on disk and three more in a new world are the bits of six rounds."""
+    """Three rounds, a checkpoint on disk and three more in a new experiment are the bits of six rounds."""
     given = {"sampling": spelled, "dropout": 0.4, "stragglers": "partial", "batches": "continued", "participation": 0.4}
-    straight, end = played(world("scaffold", **given, rounds=6), executor)
+    straight, end = played(experiment("scaffold", **given, rounds=6), executor)
     store = ClientStates()
-    first, halfway = played(world("scaffold", **given, rounds=3), executor, store)
-    chosen = world("scaffold", **given, rounds=6)
+    first, halfway = played(experiment("scaffold", **given, rounds=3), executor, store)
+    chosen = experiment("scaffold", **given, rounds=6)
     Checkpoint(tmp_path, chosen).save(halfway, store, executor)
     progress, states = Checkpoint(tmp_path, chosen).reopen()
     hand = choose(chosen, executor, lambda message: None)

@@ -16,27 +16,27 @@ from typing import Any
 
 import pytest
 
-from conftest import world
-from headway.engine import choice, pool
-from headway.engine.pool import Pool
+from conftest import experiment
+from headway.engine import pool, selection
+from headway.engine.pool import WorkerPool
 from headway.errors import MachineError
 from killed_runs import CONTEXT
 
 forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
 
-def trained(*pools: Pool) -> None:
+def trained(*pools: WorkerPool) -> None:
     """Every worker of every pool has served a client."""
-    assignment = choice._trial(world("fedavg"), range(6))
+    assignment = selection._trial(experiment("fedavg"), range(6))
     for one in pools:
         assert len(list(one.run(assignment))) == len(assignment.works)
 
 
-def made(processes: int = 2) -> Pool:
-    return Pool(world("fedavg").rules, deterministic=False, processes=processes)
+def made(processes: int = 2) -> WorkerPool:
+    return WorkerPool(experiment("fedavg"), processes=processes)
 
 
-def codes(closed: Pool) -> list[int | None]:
+def codes(closed: WorkerPool) -> list[int | None]:
     return [process.exitcode for process in closed.processes]
 
 
@@ -132,13 +132,13 @@ def test_a_failed_fork_leaves_no_worker_and_no_pipe(monkeypatch: pytest.MonkeyPa
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
-def _forgotten(kept: list[Pool]) -> None:
+def _forgotten(kept: list[WorkerPool]) -> None:
     kept.append(made())
     trained(*kept)
 
 
 def test_a_pool_that_nobody_closed_does_not_keep_python_from_exiting() -> None:
-    kept: list[Pool] = []
+    kept: list[WorkerPool] = []
     process = CONTEXT.Process(target=_forgotten, args=(kept,))
     process.start()
     process.join(60)
@@ -168,7 +168,7 @@ def test_workers_of_a_killed_parent_end() -> None:
     assert all_gone([worker for one in workers for worker in one])
 
 
-def stopped(own: Pool, signals: signal.Signals = signal.SIGSTOP) -> int:
+def stopped(own: WorkerPool, signals: signal.Signals = signal.SIGSTOP) -> int:
     """The first worker, once it has that signal."""
     worker = own.processes[0].pid
     assert worker is not None

@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from conftest import two_leaves
-from headway.engine.traced import traced
+from headway.engine.compile import traced
 from headway.methods.projection import many, project_rows, project_three, project_three_by_tensor, three
 from headway.trees import leaves_of, row, stack
 from headway.vectors import Vector

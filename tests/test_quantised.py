@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import vmap
 
-from conftest import distance, played, world
+from conftest import distance, experiment, played
 from headway import random
 from headway.methods.wire import quantised
 from headway.methods.wire.quantised import packed, unpacked
@@ -75,7 +75,7 @@ def test_the_bound_on_the_square_is_reached_half_way_between_points(bits: int) -
 @pytest.mark.parametrize("bits", BITS)
 def test_counted_bytes_are_the_bytes_of_the_payload(bits: int, scope: str) -> None:
     """In a real round: every code packed to the bit, a four-byte scale for the vector or for each tensor."""
-    records, progress = played(world(f"fedpaq:bits={bits},scope={scope}", rounds=1, steps=1))
+    records, progress = played(experiment(f"fedpaq:bits={bits},scope={scope}", rounds=1, steps=1))
     sizes = [leaf.numel() for leaf in leaves_of(progress.model.theta)]
     pieces = [sum(sizes)] if scope == "vector" else sizes
     expected = sum(-(-bits * size // 8) + 4 for size in pieces)
@@ -119,7 +119,7 @@ def test_vectors_that_are_zero_or_have_one_element(bits: int, scope: str) -> Non
 @pytest.mark.parametrize("bits", [1, 5, 16])
 def test_quantised_runs_are_the_same_in_serial_and_batched(bits: int, scope: str) -> None:
     """Every client rounds by its own key, wherever it is trained."""
-    chosen = world(f"fedpaq:bits={bits},scope={scope}")
+    chosen = experiment(f"fedpaq:bits={bits},scope={scope}")
     (mine, end), (theirs, other) = played(chosen, "serial"), played(chosen, "batched")
     assert distance(end.model.theta, other.model.theta) < 1e-12
     assert [record["bytes_up"] for record in mine] == [record["bytes_up"] for record in theirs]

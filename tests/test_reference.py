@@ -18,10 +18,13 @@ from torch import nn
 import headway as hw
 from conftest import EXECUTORS
 from headway.data.batches import plan
-from headway.engine.round import Outcome, play, start
+from headway.data.cohort import Cohort
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
+from headway.engine.round import RoundOutcome, run_round
+from headway.engine.server import initial_state
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.world import World, build
 from headway.methods.projection import project_rows, project_three
 from headway.models.networks import Staged
 from headway.random import built
@@ -73,15 +76,15 @@ def _samples() -> tuple[list[tuple[np.ndarray, np.ndarray]], tuple[np.ndarray, n
 
 def _world(
     spelled: Any, network: Callable[[], nn.Module] = lambda: nn.Linear(FEATURES, CLASSES), **settings: Any
-) -> World:
+) -> Experiment:
     clients, test = _samples()
     module = built(network, 11, "reference")
     return build(BASE.changed(**settings), hw.method(spelled), model=module, clients=clients, test=test)
 
 
-def _exported(world: World, cohorts: list[list[int]]) -> Problem:
+def _exported(experiment: Experiment, cohorts: list[list[int]]) -> Problem:
     """The run's data, batches, settings and initial model as plain arrays."""
-    scenario, federation = world.scenario, world.federation
+    scenario, federation = experiment.scenario, experiment.federation
     batches = {}
     for t, cohort in enumerate(cohorts, 1):
         for client in cohort:
@@ -94,7 +97,7 @@ def _exported(world: World, cohorts: list[list[int]]) -> Problem:
         cohorts=cohorts,
         batches=batches,
         batch_size=scenario.batch_size,
-        start=world.network.parameters.flat().double().numpy(),
+        start=experiment.network.parameters.flat().double().numpy(),
         rate=scenario.rate,
         rate_decay=scenario.rate_decay,
         rate_decay_epoch=scenario.rate_decay_epoch,
@@ -104,15 +107,15 @@ def _exported(world: World, cohorts: list[list[int]]) -> Problem:
     )
 
 
-def _trace(world: World, cohorts: list[list[int]]) -> tuple[Trace, list[Outcome]]:
+def _trace(experiment: Experiment, cohorts: list[list[int]]) -> tuple[Trace, list[RoundOutcome]]:
     """θ and every leaf of the server's state after each round, flat, and what the rounds reported."""
-    name = world.scenario.executor
-    hand = EXECUTORS["serial" if name == "auto" else name](world.rules)
-    model, store = start(world), ClientStates()
+    name = experiment.scenario.executor
+    hand = EXECUTORS["serial" if name == "auto" else name](experiment)
+    model, store = initial_state(experiment), ClientStates()
     trace, outcomes = [], []
-    with world.arithmetic():
+    with experiment.arithmetic():
         for number, cohort in enumerate(cohorts, 1):
-            model, outcome = play(world, model, store, hand, cohort, number)
+            model, outcome = run_round(experiment, model, store, hand, Cohort(tuple(cohort)), number)
             trace.append({"theta": model.theta.flat().numpy().copy(), **_server(model.server)})
             outcomes.append(outcome)
     hand.close()
@@ -221,27 +224,27 @@ METHODS: dict[str, tuple[Reference, dict[str, str]]] = {
 @pytest.mark.parametrize("spelled", METHODS)
 def test_the_trajectory_is_the_reference_one(spelled: str, variant: str) -> None:
     reference, letters = METHODS[spelled]
-    world = _world(spelled, **VARIANTS[variant])
-    found, _ = _trace(world, COHORTS)
-    _agree(found, reference(_exported(world, COHORTS)), letters)
+    experiment = _world(spelled, **VARIANTS[variant])
+    found, _ = _trace(experiment, COHORTS)
+    _agree(found, reference(_exported(experiment, COHORTS)), letters)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_fednag_with_all_workers_is_the_reference_one(variant: str) -> None:
     """Alg. 1 of 003 as printed: every worker takes part in every round."""
-    world = _world("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
-    found, _ = _trace(world, ALL)
-    _agree(found, averaging.fednag(_exported(world, ALL), 0.6), {"v": "velocity"})
+    experiment = _world("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
+    found, _ = _trace(experiment, ALL)
+    _agree(found, averaging.fednag(_exported(experiment, ALL), 0.6), {"v": "velocity"})
 
 
 def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
     """003 Eq. 6: w^f = argmin_k F(w(kτ)), F = Σ_i D_i F_i / D. A large rate makes the last iterate not the best."""
-    world = _world("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
-    hand = EXECUTORS["serial"](world.rules)
-    for _, progress in simulate(world, hand, ClientStates(), begin(world)):  # noqa: B007
+    experiment = _world("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
+    hand = EXECUTORS["serial"](experiment)
+    for _, progress in simulate(experiment, hand, ClientStates(), begin(experiment)):  # noqa: B007
         pass
     hand.close()
-    problem = _exported(world, ALL)
+    problem = _exported(experiment, ALL)
     trace = averaging.fednag(problem, 0.9)
     losses = [softmax_loss(entry["theta"], problem.x, problem.y) for entry in trace]
     best = int(np.argmin(losses))
@@ -256,11 +259,11 @@ def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
 def test_the_centralised_methods_train_one_client_with_everybody_s_data(
     spelled: str, reference: Reference, variant: str
 ) -> None:
-    world = _world(spelled, **VARIANTS[variant])
+    experiment = _world(spelled, **VARIANTS[variant])
     cohorts = [[0]] * 8
-    problem = _exported(world, cohorts)
+    problem = _exported(experiment, cohorts)
     assert [list(rows) for rows in problem.clients] == [list(range(sum(SIZES)))]
-    found, _ = _trace(world, cohorts)
+    found, _ = _trace(experiment, cohorts)
     _agree(found, reference(problem), {})
 
 
@@ -273,9 +276,9 @@ def test_the_model_before_the_first_step_matters_where_rounds_overshoot(scope: s
     tensors = TENSORS if scope == "tensor" else None
     expected = {}
     for previous in ("last", "last-or-received", "received"):
-        world = _world(f"gradma-w:server_rate=4,scope={scope},previous={previous}", rate=2.0, **settings)
-        found, _ = _trace(world, COHORTS)
-        expected[previous] = gradma.gradma_w(_exported(world, COHORTS), 4.0, tensors, previous)
+        experiment = _world(f"gradma-w:server_rate=4,scope={scope},previous={previous}", rate=2.0, **settings)
+        found, _ = _trace(experiment, COHORTS)
+        expected[previous] = gradma.gradma_w(_exported(experiment, COHORTS), 4.0, tensors, previous)
         _agree(found, expected[previous], {})
     for one, two in itertools.combinations(expected.values(), 2):
         assert np.abs(one[-1]["theta"] - two[-1]["theta"]).max() > 1e-5
@@ -318,8 +321,8 @@ def test_the_reference_gradient_is_the_slope_of_the_reference_loss() -> None:
 
 
 def test_the_clipped_variant_clips_some_gradients_and_not_others() -> None:
-    world = _world("fedavg", **VARIANTS["uniform-clipped"])
-    problem = _exported(world, COHORTS)
+    experiment = _world("fedavg", **VARIANTS["uniform-clipped"])
+    problem = _exported(experiment, COHORTS)
     thetas = [problem.start, *(entry["theta"] for entry in averaging.fedavg(problem))]
     norms = [
         float(np.linalg.norm(problem.gradient(thetas[t - 1], rows)))
@@ -433,16 +436,16 @@ DEEP_COHORTS = [[1, 0, 3], [3, 0, 5], [4, 1, 2], [0, 5, 4]]
 
 @cache
 def _deep_reference(spelled: str) -> Trace:
-    world = _world(spelled, _staged, steps=4, clip=2.0)
-    return deep.averaged(_exported(world, DEEP_COHORTS), OBJECTIVES[spelled])
+    experiment = _world(spelled, _staged, steps=4, clip=2.0)
+    return deep.averaged(_exported(experiment, DEEP_COHORTS), OBJECTIVES[spelled])
 
 
 @pytest.mark.parametrize("executor", ["serial", "batched"])
 @pytest.mark.parametrize("spelled", OBJECTIVES)
 def test_a_deep_objective_trains_as_the_reference(spelled: str, executor: str) -> None:
     """Four rounds with unequal clients, absent classes, partial batches and clients that return."""
-    world = _world(spelled, _staged, steps=4, clip=2.0, executor=executor)
-    found, _ = _trace(world, DEEP_COHORTS)
+    experiment = _world(spelled, _staged, steps=4, clip=2.0, executor=executor)
+    found, _ = _trace(experiment, DEEP_COHORTS)
     _agree(found, _deep_reference(spelled), {})
 
 
@@ -453,10 +456,10 @@ def test_loss_and_gradient_of_a_deep_objective(spelled: str, client: int) -> Non
 
     That gradient is (w − w′)/η at w ≠ φ, where distillation and contrast are not at their minimum.
     """
-    world = _world(spelled, _staged, steps=2, weight_decay=0.0, rate_decay=1.0)
+    experiment = _world(spelled, _staged, steps=2, weight_decay=0.0, rate_decay=1.0)
     cohorts = [[client], [client]]
-    problem = _exported(world, cohorts)
-    found, outcomes = _trace(world, cohorts)
+    problem = _exported(experiment, cohorts)
+    found, outcomes = _trace(experiment, cohorts)
     received, last = problem.start, problem.start
     for t in (1, 2):
         objective = OBJECTIVES[spelled](received, last, client)
@@ -491,7 +494,9 @@ def test_calibration_with_one_class_a_client_or_a_batch_is_the_reference_one(oth
     _agree(found, expected, {}, tolerance=1e-10)
     assert all(abs(outcome.train_loss) < 10 for outcome in outcomes)
     with chosen.arithmetic():
-        alone, outcome = play(chosen, start(chosen), ClientStates(), EXECUTORS["serial"](chosen.rules), [0], 1)
+        alone, outcome = run_round(
+            chosen, initial_state(chosen), ClientStates(), EXECUTORS["serial"](chosen), Cohort((0,)), 1
+        )
     assert outcome.train_loss == 0.0
     shrunk = problem.start * np.prod([1 - rate * problem.weight_decay for _, rate in problem.steps(1, 0)])
     assert np.abs(alone.theta.flat().numpy() - shrunk).max() < 1e-14, "weight decay is all that moves it"
@@ -499,17 +504,19 @@ def test_calibration_with_one_class_a_client_or_a_batch_is_the_reference_one(oth
 
 def test_distillation_may_weigh_more_than_the_task() -> None:
     """CE + β·KL has no reason for β ≤ 1; only (1−β)·CE + β·KL does."""
-    world = _world("fedntd:beta=2,temperature=1", _staged, steps=4)
-    found, _ = _trace(world, DEEP_COHORTS)
-    _agree(found, deep.averaged(_exported(world, DEEP_COHORTS), lambda w, *_: deep.fedntd(NETWORK, w, 2.0, 1.0)), {})
+    experiment = _world("fedntd:beta=2,temperature=1", _staged, steps=4)
+    found, _ = _trace(experiment, DEEP_COHORTS)
+    _agree(
+        found, deep.averaged(_exported(experiment, DEEP_COHORTS), lambda w, *_: deep.fedntd(NETWORK, w, 2.0, 1.0)), {}
+    )
 
 
 def test_decorrelation_does_not_see_padding() -> None:
     """Clients of 3, 5 and 17 samples in one batched cohort: rows that only fill a batch change nothing."""
-    world = _world("feddecorr:beta=5", _staged, rate=0.1, executor="batched")
+    experiment = _world("feddecorr:beta=5", _staged, rate=0.1, executor="batched")
     cohorts = [[0, 4, 1], [1, 4, 0]]
-    found, _ = _trace(world, cohorts)
-    _agree(found, deep.averaged(_exported(world, cohorts), lambda *_: deep.feddecorr(NETWORK, 5.0)), {})
+    found, _ = _trace(experiment, cohorts)
+    _agree(found, deep.averaged(_exported(experiment, cohorts), lambda *_: deep.feddecorr(NETWORK, 5.0)), {})
 
 
 @pytest.mark.parametrize(
@@ -523,9 +530,9 @@ def test_decorrelation_does_not_see_padding() -> None:
 )
 def test_momentum_goes_with_a_deep_objective(spelled: str, objective: str, lookahead: bool) -> None:
     """MOONM, FedMLBM (004, section 6.1) and the +ACG of 000, Table 7: the objective compares with the lookahead."""
-    world = _world(spelled, _staged, steps=4)
-    found, _ = _trace(world, DEEP_COHORTS)
-    expected = deep.averaged(_exported(world, DEEP_COHORTS), OBJECTIVES[objective], 0.6, lookahead)
+    experiment = _world(spelled, _staged, steps=4)
+    found, _ = _trace(experiment, DEEP_COHORTS)
+    expected = deep.averaged(_exported(experiment, DEEP_COHORTS), OBJECTIVES[objective], 0.6, lookahead)
     _agree(found, expected, {"m": "momentum"})
 
 

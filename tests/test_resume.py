@@ -302,7 +302,7 @@ def test_workers_of_a_killed_run_do_not_hold_its_folder(tmp_path: Path) -> None:
 
 
 def client_states(case: Case, folder: Path) -> dict[int, dict[str, Any]]:
-    return Checkpoint(folder / "checkpoint", case.world()).load()[1].states
+    return Checkpoint(folder / "checkpoint", case.experiment()).load()[1].states
 
 
 def assert_equal_states(states: dict[int, dict[str, Any]], others: dict[int, dict[str, Any]]) -> None:
@@ -426,11 +426,11 @@ def test_a_missing_file_is_refused(file: str, halfway: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("file", ["manifest.json", "clients.rows"])
 def test_one_flipped_bit_is_refused_or_harmless(file: str, halfway: Path, tmp_path: Path) -> None:
     """Whichever byte of the manifest or of the stamps has a flipped bit, what loads is what was saved, or nothing."""
-    folder, world = tmp_path / "checkpoint", STATEFUL.with_settings(executor="serial").world()
+    folder, experiment = tmp_path / "checkpoint", STATEFUL.with_settings(executor="serial").experiment()
     shutil.copytree(halfway / "checkpoint", folder)
 
     def loaded() -> tuple[Any, dict[int, dict[str, Any]]]:
-        checkpoint = Checkpoint(folder, world)
+        checkpoint = Checkpoint(folder, experiment)
         progress, store = checkpoint.load()
         totals = (progress.round, progress.steps, progress.bytes_up, progress.bytes_down, progress.smoothed)
         return (*totals, checkpoint.read()["executor"]), store.states

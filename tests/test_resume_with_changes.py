@@ -24,7 +24,7 @@ class Stopping:
         self.at = at
         self.executor = ""
 
-    def begins(self, world: Any, done: int, executor: str) -> None:
+    def begins(self, experiment: Any, done: int, executor: str) -> None:
         self.executor = executor
 
     def tell(self, message: str) -> None: ...

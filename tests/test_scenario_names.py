@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headway.cli.main import app
 from headway.data import sources
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import NETWORKS
@@ -228,7 +228,7 @@ def test_numbers_that_cannot_be_are_refused() -> None:
         scenario("cifar10/dir0.3/100x5%", profile="agm")
 
 
-# what the world makes of it
+# what the experiment makes of it
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_natural_users_are_counted_when_the_data_is_read(who: str, clients: int,
     made = build(scenario(f"synthetic:1,1/natural/{who}", device="cpu"), method("fedavg"))
     assert (made.population, made.scenario.clients, made.scenario.cohort) == (clients, clients, cohort)
     assert made.scenario.cohort_size is None
-    assert len(made.turnout(1).clients) == cohort
+    assert len(made.client_rounds.cohort(1).clients) == cohort
 
 
 def test_more_than_there_are_is_refused() -> None:

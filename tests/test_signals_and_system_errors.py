@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import headway as hw
-from conftest import SMALL, norm_free, unequal_clients, world
+from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli import main as commands
 from headway.cli.progress import Bar
 from headway.cli.screen import aside
@@ -375,7 +375,7 @@ def test_an_absurd_scenario_file_is_one_line(text: str, says: str, command: Any,
 
 
 def test_bernoulli_cohorts_of_a_billion_rounds_are_not_all_drawn() -> None:
-    chosen = world("fedavg", sampling="bernoulli", rounds=10**9)
+    chosen = experiment("fedavg", sampling="bernoulli", rounds=10**9)
     assert chosen.sampling.most(10**9) == 6
 
 
@@ -413,7 +413,7 @@ def test_a_place_that_is_no_path_is_refused(call: Callable[[], Any], says: str) 
 
 def test_overlapping_deterministic_runs_leave_the_mode_as_it_was() -> None:
     """The first to begin is the first to end: it must neither end the mode of the other nor leave it on."""
-    chosen, begun, go = world("fedavg", deterministic=True), threading.Event(), threading.Event()
+    chosen, begun, go = experiment("fedavg", deterministic=True), threading.Event(), threading.Event()
 
     def second() -> None:
         with chosen.arithmetic():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, played, unequal_clients, world
+from conftest import SMALL, experiment, played, unequal_clients
 from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, required
 from headway.methods.method import Method
 from slot_parts import HOOK, NAME, direction, finish, refused, slot, update, value
@@ -86,7 +86,7 @@ def test_names_of_ones_own_are_not_taken_for_hooks() -> None:
 
         update = update
 
-    assert played(world(Method(server=Own()), rounds=1))[0][0]["update_norm"] > 0
+    assert played(experiment(Method(server=Own()), rounds=1))[0][0]["update_norm"] > 0
 
 
 STRAY = [
@@ -108,7 +108,7 @@ def test_a_hook_of_another_slot_is_refused(place: str, name: str, member: Any, a
 
 def test_one_object_may_stand_in_two_slots() -> None:
     both = slot("Both", update=update, direction=direction, server_state=lambda self, model, population: {"m": model})
-    assert played(world(Method(local=both, server=both), rounds=1))[0][0]["update_norm"] > 0
+    assert played(experiment(Method(local=both, server=both), rounds=1))[0][0]["update_norm"] > 0
     refused(lambda: Method(local=both), "asked of the server slot only; give it there too")
 
 
@@ -214,8 +214,8 @@ def test_whatever_can_be_called_is_a_function(own: Any, named: str) -> None:
     mine = Method(server=own)
     assert [name for name, _ in mine.parts("server")] == [f"server.{named}"]
     assert repr(mine.server[0]) == named
-    found = played(world(mine))[1].model.theta
-    expected = played(world(Method(server=lambda model, uploads: scaled(model, uploads, 0.25))))[1].model.theta
+    found = played(experiment(mine))[1].model.theta
+    expected = played(experiment(Method(server=lambda model, uploads: scaled(model, uploads, 0.25))))[1].model.theta
     assert torch.equal(found.flat(), expected.flat())
 
 

@@ -22,7 +22,7 @@ from headway.data.sources.files import Damaged
 from headway.data.sources.source import statistics
 from headway.data.sources.synthetic import LEAST, MOST
 from headway.data.sources.text import ALPHABET, LENGTH, Stream, split_texts
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.methods.spelling import method
 from headway.random import built
 from source_files import DRAW, owners, picture, refused, same

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headway as hw
-from headway.engine.choice import kept, runs_on
+from headway.engine.selection import inherited_executor, runs_on
 from headway.errors import UserError
 from headway.runs import checkpoint
 from headway.runs.study import load_study
@@ -85,7 +85,7 @@ def test_an_executor_asked_for_stays_so_where_the_first_method_is_refused() -> N
 def test_a_choice_is_kept_where_the_device_can_take_it(
     asked: str, before: str, device: torch.device, next_asked: str
 ) -> None:
-    assert kept(asked, before, device) == next_asked
+    assert inherited_executor(asked, before, device) == next_asked
 
 
 def test_executors_of_one_kind_of_device() -> None:

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, norm_free, unequal_clients, world
+from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli.main import app
 from headway.data.federation import Federation, Samples, Windows
 from headway.data.validation import held_out
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.random import built
@@ -91,7 +91,7 @@ def test_clients_too_small_to_hold_anything_out_are_told() -> None:
 
 
 def test_a_world_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
-    whole, parted = world("fedavg"), world("fedavg", validation=0.25)
+    whole, parted = experiment("fedavg"), experiment("fedavg", validation=0.25)
     kept = sum(len(rows) for rows in parted.federation.clients)
     assert kept + len(parted.federation.test) == len(whole.federation.train)
     trained = parted.sample_weights > 0  # what the loss over clients counts
@@ -271,7 +271,7 @@ class Counting:
     def __init__(self, most: int | None = None) -> None:
         self.most, self.rounds = most, 0
 
-    def begins(self, world: Any, done: int, executor: str) -> None:
+    def begins(self, experiment: Any, done: int, executor: str) -> None:
         pass
 
     def round(self, record: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ import headway as hw
 from conftest import SMALL, played
 from headway.cli.main import app
 from headway.data.federation import Windows
-from headway.engine.local import per_sample
-from headway.engine.world import build
+from headway.engine.building import build
+from headway.engine.local_training import task_losses
 from headway.errors import UserError
 from headway.measure.summary import over_seeds
 from headway.methods.spelling import method
@@ -130,8 +130,8 @@ def test_numbers_from_a_file_run_on_the_command_line(tmp_path: Path) -> None:
 
 def test_squared_error_of_classes_is_to_one_hot() -> None:
     logits, y = torch.tensor([[0.5, 0.25, 0.0], [1.0, 1.0, 1.0]]), torch.tensor([0, 2])
-    assert per_sample(logits, y, squared=True).tolist() == pytest.approx([(0.25 + 0.0625) / 3, 2 / 3])
-    assert torch.equal(per_sample(logits, y), nn.functional.cross_entropy(logits, y, reduction="none"))
+    assert task_losses(logits, y, squared=True).tolist() == pytest.approx([(0.25 + 0.0625) / 3, 2 / 3])
+    assert torch.equal(task_losses(logits, y), nn.functional.cross_entropy(logits, y, reduction="none"))
 
 
 def test_linear_regression_of_classes_has_a_loss_and_an_accuracy() -> None:

@@ -180,8 +180,8 @@ TASK = "classification of 10 classes, cross-entropy, accuracy"
 
 def begun(bar: Bar, method: str = "fedacg") -> None:
     scenario = SimpleNamespace(seed=0, rounds=10)
-    world = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task=TASK)
-    bar.begins(world, 0, "batched")  # type: ignore[arg-type]
+    experiment = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task=TASK)
+    bar.begins(experiment, 0, "batched")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seconds", [0.08, 12.3])
@@ -202,7 +202,7 @@ def test_a_narrow_terminal_shortens_the_label_and_not_the_numbers(width: int, se
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No stopwatch: the choice is the serial executor."""
-    monkeypatch.setattr("headway.runs.execution.choose", lambda world, *_: Serial(world.rules))
+    monkeypatch.setattr("headway.runs.execution.choose", lambda experiment, *_: Serial(experiment))
 
 
 @pytest.mark.usefixtures("tried")

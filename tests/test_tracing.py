@@ -15,18 +15,19 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from conftest import SMALL, played, unequal_clients, world
+from conftest import SMALL, experiment, played, unequal_clients
 from headway.data.batches import Planner, plan
-from headway.engine import choice, decompositions, local
-from headway.engine import round as rounds
-from headway.engine.choice import Nothing, choose, made
+from headway.engine import decompositions, local, selection
+from headway.engine.building import build
+from headway.engine.compile import _free_layouts, traced
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.evaluation import _by_client
 from headway.engine.executor import CannotExecute
 from headway.engine.graphed import Graphed
-from headway.engine.shapes import stacked
-from headway.engine.traced import _free_layouts, traced
-from headway.engine.world import build
+from headway.engine.padding import stacked
+from headway.engine.round import run_round
+from headway.engine.selection import Nothing, choose, make_executor
+from headway.engine.server import initial_state
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
@@ -47,15 +48,15 @@ def farthest(one: Any, two: Any) -> float:
 @pytest.mark.parametrize("name", [*METHODS, *PROGRAMS])
 def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: str) -> None:
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
-    chosen = world(name, network="batch_norm_dropout")
+    chosen = experiment(name, network="batch_norm_dropout")
     with chosen.arithmetic():
         cohort = list(range(min(3, chosen.population)))
-        assignment = rounds.assign(chosen, rounds.start(chosen), Nothing(), cohort, 1)[0]
+        assignment = rounds.assign(chosen, initial_state(chosen), Nothing(), cohort, 1)[0]
         kept = stack([work.kept for work in assignment.works])
         together = local.placed(stacked([work.task for work in assignment.works]), CPU)
         number = torch.tensor(1)
         for masked in (False, True):
-            rules = dataclasses.replace(chosen.rules, functional=True, masked=masked)
+            rules = dataclasses.replace(chosen, functional=True, masked=masked)
 
             def begin(slots: Any, task: Any, rules: Any = rules) -> Any:
                 return local.begin(rules, assignment.received, assignment.buffers, slots, task)
@@ -173,14 +174,16 @@ def test_stacked_convolutions_keep_their_values_and_gradients(
 @pytest.mark.parametrize("name", ["batched:compiled", "serial:compiled", "pool:compiled"])
 def test_a_compiled_run_is_the_same_run(name: str) -> None:
     """Unequal clients in several rounds: one program serves them all."""
-    chosen = world("fedacg", network="group_norm")
+    chosen = experiment("fedacg", network="group_norm")
     plain = played(chosen)[1].model.theta.flat()
-    executor = made(name, chosen)
-    progress = rounds.start(chosen)
+    executor = make_executor(name, chosen)
+    progress = initial_state(chosen)
     try:
         with chosen.arithmetic():
             for number in range(1, chosen.scenario.rounds + 1):
-                progress, _ = rounds.play(chosen, progress, Nothing(), executor, chosen.turnout(number), number)
+                progress, _ = run_round(
+                    chosen, progress, Nothing(), executor, chosen.client_rounds.cohort(number), number
+                )
     finally:
         executor.close()
     assert executor.name == name
@@ -218,13 +221,13 @@ class _Swapping:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["batched:compiled", "serial:compiled"])
 def test_the_order_of_names_in_a_state_does_not_matter(name: str) -> None:
-    chosen = world(Method(local=_Swapping()), network="norm_free", rounds=2)
+    chosen = experiment(Method(local=_Swapping()), network="norm_free", rounds=2)
     plain = played(chosen)[1].model.theta.flat()
-    model = rounds.start(chosen)
-    executor = made(name, chosen)
+    model = initial_state(chosen)
+    executor = make_executor(name, chosen)
     with chosen.arithmetic():
         for number in (1, 2):
-            model, _ = rounds.play(chosen, model, Nothing(), executor, chosen.turnout(number), number)
+            model, _ = run_round(chosen, model, Nothing(), executor, chosen.client_rounds.cohort(number), number)
     assert float((model.theta.flat() - plain).abs().max()) < 1e-12
 
 
@@ -240,8 +243,8 @@ def test_a_model_that_looks_at_values_runs_uncompiled(monkeypatch: pytest.Monkey
             y: Tensor = self.head(x)
             return y if y.sum() > 0 else 2 * y
 
-    monkeypatch.setattr(choice, "PAYS", 0.0)
-    monkeypatch.setattr(choice, "_candidates", lambda *_: ["serial"])
+    monkeypatch.setattr(selection, "PAYS", 0.0)
+    monkeypatch.setattr(selection, "_candidates", lambda *_: ["serial"])
     told: list[str] = []
     executor = choose(build(SMALL, method("fedavg"), model=Looking(), **unequal_clients()), "auto", told.append)
     assert executor.name == "serial"
@@ -269,9 +272,9 @@ def test_a_trial_that_fails_leaves_nothing_open(fault: Exception, monkeypatch: p
         def close(self) -> None:
             closed.append(self.name)
 
-    monkeypatch.setattr(choice, "made", lambda name, chosen: Failing())
+    monkeypatch.setattr(selection, "make_executor", lambda name, chosen: Failing())
     with contextlib.suppress(ClientError):
-        choose(world("fedavg"), "batched", lambda _: None)
+        choose(experiment("fedavg"), "batched", lambda _: None)
     assert closed == ["batched"]
 
 
@@ -279,11 +282,11 @@ def test_where_compiling_fails_the_run_goes_on_and_says_so_once(monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no C++ compiler\nfound")
 
-    monkeypatch.setattr("headway.engine.traced.traced", lambda *_, **__: fail)
-    monkeypatch.setattr(choice, "PAYS", 0.0)
-    monkeypatch.setattr(choice, "_candidates", lambda *_: ["batched"])
+    monkeypatch.setattr("headway.engine.compile.traced", lambda *_, **__: fail)
+    monkeypatch.setattr(selection, "PAYS", 0.0)
+    monkeypatch.setattr(selection, "_candidates", lambda *_: ["batched"])
     told: list[str] = []
-    executor = choose(world("fedavg"), "auto", told.append)
+    executor = choose(experiment("fedavg"), "auto", told.append)
     assert executor.name == "batched"
     assert told == [
         "the batched:compiled executor cannot take this model or method (it cannot be compiled: no C++ compiler)"
@@ -295,37 +298,37 @@ def test_compiling_is_tried_only_where_the_run_is_long(monkeypatch: pytest.Monke
 
     def watched(name: str, chosen: Any) -> Any:
         tried.append(name)
-        return made(name.removesuffix(":compiled"), chosen)
+        return make_executor(name.removesuffix(":compiled"), chosen)
 
-    monkeypatch.setattr(choice, "made", watched)
-    monkeypatch.setattr(choice, "_candidates", lambda *_: ["batched"])
+    monkeypatch.setattr(selection, "make_executor", watched)
+    monkeypatch.setattr(selection, "_candidates", lambda *_: ["batched"])
     for settings, names in (
         ({"rounds": 1}, ["batched"]),
         ({"rounds": 10**7}, ["batched", "batched:compiled"]),
         ({"rounds": 10**7, "deterministic": True}, ["batched"]),
     ):
         tried.clear()
-        choose(world("fedavg", **settings), "auto", lambda _: None).close()
+        choose(experiment("fedavg", **settings), "auto", lambda _: None).close()
         assert tried == names
 
 
 def test_what_is_compiled_depends_on_the_kind_of_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "cores", lambda: 4)
-    linear = world("fedavg")
+    monkeypatch.setattr(selection, "cores", lambda: 4)
+    linear = experiment("fedavg")
     convolving = build(Scenario(), method("fedavg"))
-    assert choice._compiled(linear, "serial") == "batched:compiled"
-    assert choice._compiled(convolving, "batched") == "batched:compiled"
-    assert choice._compiled(convolving, "serial") == "pool:compiled"
-    assert choice._compiled(convolving, "graphed:streams") == "graphed:streams:compiled"
-    monkeypatch.setattr(choice, "cores", lambda: 1)
-    assert choice._compiled(convolving, "serial") == "serial:compiled"
+    assert selection._compiled(linear, "serial") == "batched:compiled"
+    assert selection._compiled(convolving, "batched") == "batched:compiled"
+    assert selection._compiled(convolving, "serial") == "pool:compiled"
+    assert selection._compiled(convolving, "graphed:streams") == "graphed:streams:compiled"
+    monkeypatch.setattr(selection, "cores", lambda: 1)
+    assert selection._compiled(convolving, "serial") == "serial:compiled"
 
 
 def test_graphs_need_a_gpu() -> None:
     told: list[str] = []
-    chosen = world("fedavg")
+    chosen = experiment("fedavg")
     with pytest.raises(CannotExecute, match="CUDA device only"):
-        Graphed(chosen.rules, layout="streams")
+        Graphed(chosen, layout="streams")
     assert choose(chosen, "graphed", told.append).name == "serial"
     assert len(told) == 2
     assert all("CUDA device only" in line for line in told)

@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, norm_free, played, unequal_clients, world
+from conftest import SMALL, experiment, norm_free, played, unequal_clients
 from headway.cli.main import app
 from headway.errors import UserError
 from headway.random import built
@@ -37,7 +37,7 @@ def own() -> dict[str, Any]:
 
 
 def test_every_number_of_a_round_has_a_name_of_its_own() -> None:
-    records, _ = played(world("gradma", global_loss=True, dropout=0.2))
+    records, _ = played(experiment("gradma", global_loss=True, dropout=0.2))
     record = records[-1]
     found = scalars(record)
     numbers = {key for key, value in record.items() if isinstance(value, int | float)} - {"round"}
@@ -153,7 +153,7 @@ class Killer:
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def begins(self, world: Any, done: int, executor: str) -> None:
+    def begins(self, experiment: Any, done: int, executor: str) -> None:
         pass
 
     def round(self, record: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from conftest import played
 from headway.data.federation import Samples
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.methods.spelling import method
 from headway.models.leaf import _Last
 from headway.models.networks import Staged
@@ -48,7 +49,7 @@ class Case:
     settings: dict[str, Any]
     module: Callable[[], nn.Module] | None = None
 
-    def world(self, spelled: str, real_data: Folder, **settings: Any) -> World:
+    def experiment(self, spelled: str, real_data: Folder, **settings: Any) -> Experiment:
         """The case on a part of the test set: 500 samples, evenly spaced."""
         data = self.name.split("/")[0].split(":")[0]
         folder = None if data == "synthetic" else str(real_data(data))
@@ -77,7 +78,7 @@ CASES = {
 @pytest.mark.parametrize("case", list(CASES))
 def test_it_learns(case: str, spelled: str, real_data: Folder) -> None:
     """Far above chance, and the loss below that of guessing, after a few rounds."""
-    made = CASES[case].world(spelled, real_data)
+    made = CASES[case].experiment(spelled, real_data)
     records, _ = played(made, "serial")
     assert CASES[case].least > 2 / made.federation.classes
     assert records[-1]["accuracy"] > CASES[case].least
@@ -92,7 +93,7 @@ def _distance(left: Any, right: Any) -> float:
 @pytest.mark.parametrize("case", list(CASES))
 def test_executors_agree(case: str, real_data: Folder) -> None:
     """Float64 within 1e-10 over two rounds of natural, unequal clients; BatchNorm and dropout included."""
-    made = CASES[case].world("fedacg", real_data, precision="fp64", rounds=2, steps=3, batch_size=8)
+    made = CASES[case].experiment("fedacg", real_data, precision="fp64", rounds=2, steps=3, batch_size=8)
     _, end = played(made, "serial")
     for executor in ("batched", "pool"):
         _, other = played(made, executor)

@@ -159,7 +159,7 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
 
     if source.classes:
         counts = statistics.class_counts(source.train.y.numpy(), rows, source.classes)
-        mixes = dataclasses.asdict(statistics.class_mixes(counts))
+        mixes = dataclasses.asdict(statistics.mixes(counts))
     else:
         counts = np.array([[len(own)] for own in rows])
         mixes = {field.name: None for field in dataclasses.fields(statistics.Mixes)}

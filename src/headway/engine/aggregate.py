@@ -186,9 +186,7 @@ class Aggregator:
             clients=tuple(self.clients[place] for place in self.places),
             weights=tuple(self.weights[self.places]),
             population=self.experiment.population,
-            each=tuple(fields for _, fields in sorted(self._each.items()))
-            if self.experiment.method.needs_each
-            else None,
+            each=each if self.experiment.method.needs_each else None,
         )
 
     def read(self) -> None:

@@ -199,8 +199,8 @@ def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
     wanted = experiment.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
     if wanted and asked.startswith("graphed") and runs_on(asked, experiment.device) and experiment.coupling:
         raise UserError(
-            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or auto, "
-            "or a batch_size that divides the number of samples of every client"
+            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or "
+            "auto, or a batch_size that divides the number of samples of every client"
         )
     with experiment.arithmetic():
         contest = _Contest(experiment)

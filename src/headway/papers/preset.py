@@ -18,7 +18,7 @@ KINDS = ("table", "figure", "split", "not-built", "no-data")
 """A figure has runs and numbers; a split is a picture of data; not-built: the analysis is missing; no-data: a drawing
 or a list of symbols."""
 
-Settings = dict[str, object]
+Settings = dict[str, str | int | float]
 """Settings of a scenario by name, in place of the defaults."""
 
 _from_name = cache(from_name)

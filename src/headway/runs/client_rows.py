@@ -126,7 +126,8 @@ class ClientRows:
 
 def verify_rows(path: Path, layout: list[list[Any]], round: int, digest: str) -> None:
     """Read every row that counts as of a round; `layout` and `digest` are what the manifest says."""
-    newcomer = {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, kind, shape in layout}
+    leaves = {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, kind, shape in layout}
+    newcomer: ClientState = {"slots": {"": leaves}}
     per_client = 2 * (_STAMP.itemsize + nbytes(newcomer))
     population, rest = divmod(path.stat().st_size if path.is_file() else 1, per_client)
     if rest:
