@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,11 +14,10 @@ import headway as hw
 from conftest import SMALL, distance, experiment, played, unequal_clients
 from headway.engine import building, selection
 from headway.engine.building import build
-from headway.engine.client_rounds import CohortRounds
-from headway.engine.selection import Nothing
+from headway.engine.client_rounds import CohortRounds, Turn
 from headway.engine.serial import ClientTrainer
-from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
+from headway.engine.trial import newcomers
 from headway.errors import ClientError
 from headway.methods.method import Method
 from headway.methods.spelling import method
@@ -75,9 +75,8 @@ def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
 def test_a_compiled_step_fills_the_largest_batch(compiled: bool, coupled: bool, computed: int) -> None:
     """17 samples in batches of 4, two epochs: five steps each, the last of one sample."""
     chosen = experiment("fedavg", participation=1.0)
-    assignment, _ = rounds.assign(chosen, initial_state(chosen), Nothing(), range(chosen.population), 1)
-    stepping = ClientTrainer(replace(chosen, coupled=coupled), compiled=compiled)
-    assert stepping.computed(assignment, assignment.works[1]) == computed
+    trainer = ClientTrainer(chosen, compiled=compiled, coupled=coupled)
+    assert trainer.computed(newcomers(chosen, range(chosen.population))[1]) == computed
 
 
 def test_a_trial_has_the_clients_that_count() -> None:
@@ -122,20 +121,20 @@ def test_a_buffer_that_a_module_changes_in_its_place_is_each_client_s_own(execut
     assert float(chosen.network.buffers["passes"]) == 0.0
 
 
-def test_works_are_made_one_by_one_and_let_go() -> None:
+def test_client_rounds_are_made_one_by_one_and_released() -> None:
     made: list[int] = []
 
     def make(at: int) -> Any:
         made.append(at)
-        return f"work {at}"
+        return f"round {at}"
 
-    works = CohortRounds([3, 1, 2], make)
-    assert (len(works), works.lengths, made) == (3, (3, 1, 2), [])
-    assert works.at([2, 0]) == ["work 2", "work 0"]
-    assert works[2] == "work 2"
+    rounds = CohortRounds(Turn(1, (7, 8, 9), np.ones(3)), [3, 1, 2], make, lambda at: (0, ()))
+    assert (len(rounds), rounds.lengths, made) == (3, (3, 1, 2), [])
+    assert rounds.at([2, 0]) == ["round 2", "round 0"]
+    assert rounds[2] == "round 2"
     assert made == [2, 0]
-    works.let_go([2])
-    assert works[2] == "work 2"
+    rounds.release([2])
+    assert rounds[2] == "round 2"
     assert made == [2, 0, 2]
 
 

@@ -19,19 +19,21 @@ from torch import nn
 from conftest import NETWORKS, SMALL, distance, experiment, played, unequal_clients
 from coupled_networks import COUPLED, coupled_world
 from headway import random
-from headway.engine import evaluation, graphed
+from headway.engine import captured, evaluation, graphed
 from headway.engine.building import build
-from headway.engine.client_arrays import ClientArrays
-from headway.engine.client_rounds import CohortRounds, together, work_for
+from headway.engine.client_arrays import HostArrays
+from headway.engine.client_rounds import Turn
 from headway.engine.compile import traced
 from headway.engine.executor import CannotExecute
 from headway.engine.experiment import Experiment
 from headway.engine.graphed import Graphed
 from headway.engine.padding import stacked
+from headway.engine.pinned import PinnedArrays
 from headway.engine.selection import make_executor
 from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.engine.trial import newcomers
 from headway.methods.method import Method
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
@@ -57,8 +59,8 @@ class Again:
         self.replay = function
 
 
-def _captured(function: Callable[[], Any], stream: Any, before: Any = lambda: None, warming: int = 2) -> Again:
-    for _ in range(warming):
+def _captured(function: Callable[[], Any], stream: Any, before: Any = lambda: None, warm_up: int = 2) -> Again:
+    for _ in range(warm_up):
         before()
         function()
     return Again(function)
@@ -67,31 +69,18 @@ def _captured(function: Callable[[], Any], stream: Any, before: Any = lambda: No
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "_check_device", lambda device: None)
-    monkeypatch.setattr(graphed, "_stream", Nothing)
-    monkeypatch.setattr(graphed, "_captured", _captured)
-    monkeypatch.setattr(graphed, "traced", lambda function, arguments, **how: function)
+    monkeypatch.setattr(captured, "new_stream", Nothing)
+    monkeypatch.setattr(captured, "captured", _captured)
+    monkeypatch.setattr(captured, "traced", lambda function, arguments, **how: function)
     monkeypatch.setattr(torch.cuda, "current_stream", Nothing)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "Event", Nothing)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
 
 
-class Looking(Graphed):
-    """`taken` counts the rounds that were taken in before their turn."""
-
-    def __init__(self, chosen: Experiment, layout: str) -> None:
-        super().__init__(chosen, layout=layout)
-        self.taken = 0
-
-    def expect(self, works: CohortRounds, tasks: ClientArrays, weights: np.ndarray) -> None:
-        super().expect(works, tasks, weights)
-        self.taken += 1
-
-
 def graphs(chosen: Experiment, layout: str, store: ClientStates) -> tuple[list[dict[str, Any]], Any]:
-    executor = Looking(chosen, layout)
+    executor = Graphed(chosen, layout=layout)
     rounds_played = list(simulate(chosen, executor, store, begin(chosen)))
-    assert not chosen.ahead
     return [record for record, _ in rounds_played], rounds_played[-1][1]
 
 
@@ -120,7 +109,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one step": {"steps": 1},
     "stragglers": {"dropout": 0.5, "stragglers": "partial", "participation": 1.0},
     "nobody in some rounds": {"sampling": "bernoulli", "participation": 0.2},
-    "more steps than one graph holds": {"steps": graphed.WHOLE + 3},
+    "more steps than one graph holds": {"steps": captured.STEPS_IN_ONE_GRAPH + 3},
     "a stream of batches": {"batches": "continued"},
     "statistics of their own": {"buffers": "keep-local"},
 }
@@ -211,13 +200,13 @@ def test_a_slot_may_return_what_it_was_given(
     rule: Any, layout: str, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if through == "a traced program":
-        monkeypatch.setattr(graphed, "traced", lambda function, given, **how: traced(function, given, compiled=False))
+        monkeypatch.setattr(captured, "traced", lambda function, given, **how: traced(function, given, compiled=False))
     agrees(experiment(Method(local=rule, name="own"), rounds=2), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphed, "AT_ONCE", dict.fromkeys(LAYOUTS, 2))
+    monkeypatch.setattr(captured, "AT_ONCE", dict.fromkeys(LAYOUTS, 2))
     agrees(experiment("feddyn", participation=0.84), layout)
 
 
@@ -225,20 +214,25 @@ def test_a_cohort_larger_than_the_seats_goes_in_groups(layout: str, monkeypatch:
 def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> None:
     """Packed before its turn, and not again at its turn; where clients keep something, nothing is."""
     packed: list[list[tuple[int, int]]] = []
+    taken_in: list[int] = []
 
-    class Counted(graphed._Packed):
-        def _write(self, tasks: Any, weights: Any) -> None:
-            packed.append(sorted(tuple(words) for words in np.array(tasks["key"]).tolist()))
-            super()._write(tasks, weights)
+    class Counted(PinnedArrays):
+        def _write(self, arrays: Any, weights: Any) -> None:
+            packed.append(sorted(tuple(words) for words in np.array(arrays["key"]).tolist()))
+            super()._write(arrays, weights)
+
+        def expect(self, turn: Turn, arrays: HostArrays) -> None:
+            taken_in.append(turn.round)
+            super().expect(turn, arrays)
 
     for name, taken in (("fedacg", 3), ("scaffold", 0)):
         chosen = experiment(name, rounds=4)
-        executor = Looking(chosen, layout)
+        taken_in.clear()
         packed.clear()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(graphed, "_Packed", Counted)
-            assert len(list(simulate(chosen, executor, ClientStates(), begin(chosen)))) == 4
-        assert executor.taken == taken
+            patched.setattr(captured, "PinnedArrays", Counted)
+            assert len(graphs(chosen, layout, ClientStates())[0]) == 4
+        assert len(taken_in) == taken
         assert len(packed) == 4 + 1  # the first round is packed once more to open the hall
         assert packed[1:] == [
             sorted(
@@ -254,11 +248,13 @@ def test_the_next_round_is_taken_in_where_clients_keep_nothing(layout: str) -> N
     "settings", [{}, {"rate_decay_epoch": 0.7, "epochs": 3}, {"steps": 5, "rate_decay": 0.9}], ids=str
 )
 def test_tasks_made_together_are_those_made_one_by_one(name: str, settings: dict[str, Any]) -> None:
-    chosen = experiment(name, **settings)
+    chosen = experiment(name, participation=1.0, **settings)
     clients = range(chosen.population)
     assert len(set(chosen.federation.sizes)) > 1
-    one_by_one = [work_for(chosen, None, client, 3, weight=1.0).task for client in clients]
-    wanted, found = stacked(one_by_one, chosen.shapes), together(chosen, clients, 3)
+    one_by_one = [client.arrays for client in newcomers(chosen, clients, round=3)]
+    wanted = stacked(one_by_one, chosen.shapes)
+    turn, found = chosen.client_rounds.stacked(3, room=10)
+    assert turn.clients == tuple(clients)
     assert bool(wanted.whole.size) == (name == "mimelite")
     for field, array in vars(wanted).items():
         assert getattr(found, field).dtype == array.dtype
@@ -298,8 +294,10 @@ def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch
         test=(x[:13] / np.float32(255), y[:13]),
     )
     sizes: list[int] = []
-    sit = graphed._Exam.sit
-    monkeypatch.setattr(graphed._Exam, "sit", lambda exam, given: sizes.append(len(given[2])) or sit(exam, given))
+    replay = captured.CapturedEvaluation.replay
+    monkeypatch.setattr(
+        captured.CapturedEvaluation, "replay", lambda exam, given: sizes.append(len(given[2])) or sit(exam, given)
+    )
     monkeypatch.setitem(evaluation.CHUNK, "cpu", 20)
     found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]
     assert sizes == [13, 20, 20] * 2
@@ -314,13 +312,13 @@ def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch,
     count = len(chosen.test)
     reference = played(chosen)[0][-1]
     sizes: list[int] = []
-    sit = graphed._Exam.sit
+    replay = captured.CapturedEvaluation.replay
 
     def sat(exam: Any, given: tuple[Any, ...]) -> Any:
         sizes.append(len(given[2]))
-        return sit(exam, given)
+        return replay(exam, given)
 
-    monkeypatch.setattr(graphed._Exam, "sit", sat)
+    monkeypatch.setattr(captured.CapturedEvaluation, "replay", sat)
     for chunk, calls in ((count // 2 - 1, 3), (count, 1), (count + 5, 1)):
         monkeypatch.setitem(evaluation.CHUNK, "cpu", chunk)
         sizes.clear()

@@ -12,8 +12,9 @@ from torch import nn
 import headway as hw
 from conftest import SMALL, experiment, played, unequal_clients
 from headway.engine.round import run_round
-from headway.engine.selection import Nothing, make_executor
+from headway.engine.selection import make_executor
 from headway.engine.server import initial_state
+from headway.engine.states import ClientStates
 from headway.errors import ClientError, SlotError
 from headway.methods.method import Method
 from headway.vectors import Vector
@@ -150,7 +151,7 @@ def test_in_a_traced_program_it_is_refused_too(case: str, executor: str) -> None
         model = initial_state(chosen)
 
         def ask() -> Any:
-            return run_round(chosen, model, Nothing(), hand, chosen.client_rounds.cohort(1), 1)
+            return run_round(chosen, model, ClientStates(), hand, chosen.client_rounds.cohort(1), 1)
 
         refused(ask, "round 1, client", *words)
 

@@ -11,7 +11,7 @@ import torch
 
 import headway
 from conftest import SIZES, SMALL, distance, experiment, played, unequal_clients
-from headway.data.batches import planned
+from headway.data.batches import planned_steps
 from headway.data.cohort import Cohort
 from headway.data.participation import Dynamic, in_words
 from headway.engine.round import run_round
@@ -80,7 +80,7 @@ def test_bytes_and_steps_are_counted_honestly() -> None:
         assert len(found.clients) + found.late == found.asked == 4
         assert record["bytes_down"] == 4 * down
         assert record["bytes_up"] == 2 * up
-        whole = [planned(chosen.scenario, SIZES[client]) for client in found.clients]
+        whole = [planned_steps(chosen.scenario, SIZES[client]) for client in found.clients]
         assert record["steps"] == sum(found.cut.get(place, steps) for place, steps in enumerate(whole))
         assert record["partial"] == len(found.cut)
         assert all(found.cut[place] < whole[place] for place in found.cut)
@@ -177,7 +177,7 @@ def test_both_turns_of_a_client_count_and_differ() -> None:
         streaming = experiment("fedavg", batches="continued")
         store = ClientStates()
         run_round(streaming, model, store, hand, Cohort((3, 1, 3)), 1)
-    steps = planned(streaming.scenario, SIZES[3]), planned(streaming.scenario, SIZES[1])
+    steps = planned_steps(streaming.scenario, SIZES[3]), planned_steps(streaming.scenario, SIZES[1])
     assert (int(store.states[3]["cursor"]), int(store.states[1]["cursor"])) == (2 * steps[0], steps[1])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 from typing import Any
 
@@ -16,18 +15,22 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from conftest import SMALL, experiment, played, unequal_clients
-from headway.data.batches import Planner, plan
-from headway.engine import decompositions, local, selection
+from headway.data.batches import BatchPlanner, plan
+from headway.engine import decompositions, selection
 from headway.engine.building import build
+from headway.engine.client_arrays import placed
 from headway.engine.compile import _free_layouts, traced
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.evaluation import _by_client
 from headway.engine.executor import CannotExecute
 from headway.engine.graphed import Graphed
+from headway.engine.local_training import LocalTraining
 from headway.engine.padding import stacked
 from headway.engine.round import run_round
-from headway.engine.selection import Nothing, choose, make_executor
+from headway.engine.selection import choose, make_executor
 from headway.engine.server import initial_state
+from headway.engine.states import ClientStates
+from headway.engine.trial import newcomers, round_input
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
@@ -50,28 +53,27 @@ def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: 
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
     chosen = experiment(name, network="batch_norm_dropout")
     with chosen.arithmetic():
-        cohort = list(range(min(3, chosen.population)))
-        assignment = rounds.assign(chosen, initial_state(chosen), Nothing(), cohort, 1)[0]
-        kept = stack([work.kept for work in assignment.works])
-        together = local.placed(stacked([work.task for work in assignment.works]), CPU)
+        given, clients = round_input(chosen), list(newcomers(chosen, range(min(3, chosen.population))))
+        states = stack([client.state for client in clients])
+        together = placed(stacked([client.arrays for client in clients]), CPU)
         number = torch.tensor(1)
         for masked in (False, True):
-            rules = dataclasses.replace(chosen, functional=True, masked=masked)
+            training = LocalTraining(chosen, functional=True, masked=masked)
 
-            def begin(slots: Any, task: Any, rules: Any = rules) -> Any:
-                return local.begin(rules, assignment.received, assignment.buffers, slots, task)
+            def begin(slots: Any, arrays: Any, training: Any = training) -> Any:
+                return training.begin(given.message, given.buffers, slots, arrays)
 
-            def advance(carry: Any, task: Any, index: Tensor, rules: Any = rules) -> Any:
-                return local.advance(rules, carry, assignment.received, task, index, number)
+            def advance(carry: Any, arrays: Any, index: Tensor, training: Any = training) -> Any:
+                return training.step(carry, given.message, arrays, index, number)
 
             if masked:
-                task, carry = together, vmap(begin)(kept["slots"], together)
+                arrays, carry = together, vmap(begin)(states["slots"], together)
                 step: Any = vmap(advance, in_dims=(0, 0, None))
             else:
-                task = local.placed(assignment.works[-1].task, CPU)
-                carry, step = begin(assignment.works[-1].kept["slots"], task), advance
-            program = traced(step, (carry, task, torch.tensor(0)), compiled=False)
-            assert farthest(program(carry, task, torch.tensor(1)), step(carry, task, torch.tensor(1))) < 1e-14
+                arrays = placed(clients[-1].arrays, CPU)
+                carry, step = begin(clients[-1].state["slots"], arrays), advance
+            program = traced(step, (carry, arrays, torch.tensor(0)), compiled=False)
+            assert farthest(program(carry, arrays, torch.tensor(1)), step(carry, arrays, torch.tensor(1))) < 1e-14
 
 
 def test_a_model_that_draws_by_itself_is_refused() -> None:
@@ -182,7 +184,7 @@ def test_a_compiled_run_is_the_same_run(name: str) -> None:
         with chosen.arithmetic():
             for number in range(1, chosen.scenario.rounds + 1):
                 progress, _ = run_round(
-                    chosen, progress, Nothing(), executor, chosen.client_rounds.cohort(number), number
+                    chosen, progress, ClientStates(), executor, chosen.client_rounds.cohort(number), number
                 )
     finally:
         executor.close()
@@ -227,7 +229,7 @@ def test_the_order_of_names_in_a_state_does_not_matter(name: str) -> None:
     executor = make_executor(name, chosen)
     with chosen.arithmetic():
         for number in (1, 2):
-            model, _ = run_round(chosen, model, Nothing(), executor, chosen.client_rounds.cohort(number), number)
+            model, _ = run_round(chosen, model, ClientStates(), executor, chosen.client_rounds.cohort(number), number)
     assert float((model.theta.flat() - plain).abs().max()) < 1e-12
 
 
@@ -339,7 +341,7 @@ def test_graphs_need_a_gpu() -> None:
 def test_batches_made_ahead_are_those_made_in_time(batches: str) -> None:
     scenario = SMALL.changed(batches=batches)
     clients = [torch.arange(size).numpy() for size in (5, 8, 13)]
-    planner = Planner(scenario, clients)
+    planner = BatchPlanner(scenario, clients)
     planner.prepare(2, [2, 0])
     for client in (0, 1, 2):
         for number in (2, 3):

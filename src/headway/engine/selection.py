@@ -9,19 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch.nn.modules.conv import _ConvNd as _Conv
 
-from headway.engine import server
 from headway.engine.batched import STACKED_AT_MOST, Batched
 from headway.engine.captured import AT_ONCE
-from headway.engine.client_rounds import CohortRounds, Turn
+from headway.engine.client_rounds import CohortRounds
 from headway.engine.executor import CannotExecute, Executor, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.graphed import Graphed
 from headway.engine.pool import WorkerPool, cores
 from headway.engine.serial import Serial
+from headway.engine.trial import newcomers, round_input
 from headway.errors import ClientError, UserError, first_words
 
 TRIAL_STEPS = 3
@@ -73,24 +72,6 @@ def make_executor(name: str, experiment: Experiment) -> Executor:
 def fills(name: str) -> bool:
     """Whether an executor fills short batches up to a shape; eager ones of a client alone take them as they are."""
     return name not in ALONE
-
-
-def round_input(experiment: Experiment, round: int = 1) -> RoundInput:
-    """What clients of a round would receive if it began with the initial model."""
-    state = server.initial_state(experiment)
-    sent = server.broadcast(experiment, state, round)
-    message = server.received(experiment.method, sent, experiment.network.parameters)
-    return RoundInput(round, message, state.buffers)
-
-
-def newcomers(
-    experiment: Experiment, clients: Sequence[int], steps_at_most: int | None = None, round: int = 1
-) -> CohortRounds:
-    """The rounds of clients that never took part and weigh the same, perhaps of fewer steps than the scenario's."""
-    count = len(clients)
-    truncated = {} if steps_at_most is None else dict.fromkeys(range(count), steps_at_most)
-    turn = Turn(round, tuple(clients), np.full(count, 1 / max(count, 1)), truncated)
-    return experiment.client_rounds.of(turn, lambda client: None)
 
 
 def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> float:
