@@ -391,7 +391,7 @@ def remembered(file: Path | None, about: dict[str, Any] | None) -> dict[str, Any
 
 
 def old_results(tree: Path, plan: dict[str, Any], file: Path | None) -> dict[str, Any]:
-    about = identity(tree, plan["threads"])
+    about = None if file is None else identity(tree, plan["threads"])
     if file is not None and about is None:
         print(f"{tree} has changes that are not committed: nothing of it is kept", file=sys.stderr)
     known = remembered(file, about)
