@@ -69,7 +69,11 @@ class Scenario:
     data_dir: str | None = _setting(
         "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", role="execution"
     )
-    partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
+    partition: str = _setting(
+        "data",
+        "dirichlet:0.3",
+        "how samples go to clients: dirichlet:ALPHA, iid, natural, …; 'headway data partitions' lists all",
+    )
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
     clients: int = _setting(
         "data", 60, "number of clients N; 0, or none given for natural and file:PATH: all that the split has", least=0
@@ -81,7 +85,7 @@ class Scenario:
         "data", None, "number of clients in each round, in place of participation", least=1
     )
     sampling: str = _setting(
-        "data", "fixed", "who takes part: fixed, bernoulli, replacement, full, cyclic:GROUPS, dynamic or authors"
+        "data", "fixed", "which clients take part: fixed, bernoulli, full, …; 'headway data samplings' lists all"
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
     profile: str = _setting(
