@@ -42,7 +42,7 @@ def list_(data_dir: Annotated[str | None, DATA_DIR] = None, json: Annotated[bool
 
 def listed(folder: Path) -> list[dict[str, Any]]:
     """Every data set as plain data. `present` is None where it lies elsewhere than in the data folder."""
-    from headway.data.download import BY_HAND, PUBLISHED
+    from headway.data.published import BY_HAND, PUBLISHED
     from headway.data.sources import SOURCES, present
 
     return [
@@ -162,13 +162,13 @@ def describe(
     from headway.data import sources
     from headway.data.partition import split
     from headway.report import bubbles
-    from headway.scenario import Scenario
+    from headway.scenario import COUNTING_PARTITIONS, Scenario
 
     if picture is not None:
         bubbles.check_path(picture)
     given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
     chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
-    if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
+    if clients is None and chosen.partition.partition(":")[0] in COUNTING_PARTITIONS:
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
     rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
