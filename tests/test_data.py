@@ -353,7 +353,7 @@ class TestIdx:
     @pytest.mark.parametrize("raw", [b"", b"\0\0", b"\0\0\x0d\x01\0\0\0\0", b"PK\x03\x04junk", b"\x08\0\0\x01"])
     def test_wrong_magic(self, tmp_path: Path, raw: bytes) -> None:
         (tmp_path / "images").write_bytes(raw)
-        with pytest.raises(UserError, match="images is no idx file of bytes"):
+        with pytest.raises(UserError, match="images is not an idx file of bytes"):
             read_idx(tmp_path / "images")
 
     def test_missing(self, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from headway.cli import main
-from headway.data.partition import split
+from headway.data.participation import SAMPLINGS
+from headway.data.partition import PARTITIONS, split
 from headway.data.sources import SOURCES, load, present
 from headway.data.statistics import class_counts, mixes, sizes
 from headway.errors import UserError
@@ -59,6 +60,23 @@ class TestStatistics:
         assert 1 - 1e-9 <= found.exp_entropy <= found.classes_present + 1e-9
         assert 0 <= found.l1_to_uniform <= 4 / 3 + 1e-9
         assert mixes(counts * 7) == found, "shares alone count"
+
+
+# ── headway data partitions, samplings ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("partitions", [line.spelled(name) for name, line in PARTITIONS.items()]),
+        ("samplings", [f"{name}{line.argument}" for name, line in SAMPLINGS.items()]),
+    ],
+)
+def test_every_line_of_the_tables_is_listed(command: str, names: list[str]) -> None:
+    listed = json.loads(CliRunner().invoke(main.app, ["data", command, "--json"]).stdout)
+    assert [line["name"] for line in listed] == names
+    shown = CliRunner().invoke(main.app, ["data", command], env={"COLUMNS": "200"}).stdout
+    assert all(line["name"] in shown and line["summary"] in shown for line in listed)
 
 
 # ── headway data describe ────────────────────────────────────────────────────────────────────────────────────────────

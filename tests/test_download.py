@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 
 from headway.cli.main import app
 from headway.data import download
-from headway.data.download import BY_HAND, PUBLISHED, Published, fetch, get, hint
+from headway.data.download import fetch, get
+from headway.data.published import BY_HAND, PUBLISHED, Published, hint
 from headway.data.sources import SOURCES, load
 from headway.errors import UserError
 
@@ -227,7 +228,7 @@ class TestFetch:
 
     @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/x", "set.bin"])
     def test_other_addresses_are_refused(self, tmp_path: Path, url: str) -> None:
-        with pytest.raises(UserError, match="no http or https address"):
+        with pytest.raises(UserError, match="not an http or https address"):
             fetch(url, tmp_path / "set.bin", md5="0" * 32)
 
     def test_a_folder_that_cannot_be_written_is_named(self, server: Server, tmp_path: Path) -> None:

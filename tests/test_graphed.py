@@ -296,7 +296,9 @@ def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     replay = captured.CapturedEvaluation.replay
     monkeypatch.setattr(
-        captured.CapturedEvaluation, "replay", lambda exam, given: sizes.append(len(given[2])) or sit(exam, given)
+        captured.CapturedEvaluation,
+        "replay",
+        lambda one, given: sizes.append(len(given[2])) or replay(one, given),
     )
     monkeypatch.setitem(evaluation.CHUNK, "cpu", 20)
     found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]

@@ -160,7 +160,7 @@ class TestFilesThatCannotBeRead:
     @pytest.mark.parametrize("content", [b"x,y\n1,2\n", b""], ids=["text", "nothing"])
     def test_a_file_that_is_no_archive(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "own.npz").write_bytes(content)
-        with pytest.raises(UserError, match=r"own\.npz cannot be read as NumPy arrays: it is no \.npz archive$"):
+        with pytest.raises(UserError, match=r"own\.npz cannot be read as NumPy arrays: it is not an \.npz archive$"):
             load(f"npz:{tmp_path}/own.npz", None)
 
 
@@ -295,7 +295,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"clients": [Items(([1.0], 0), ([1.0, 2.0], 0))]},
         "item 1 has shape (2,), item 0 has (1,)",
     ),
-    "words for labels": ({"clients": [(PAIR[0], list("abcd"))]}, "client 0 holds what is no tensor of numbers"),
+    "words for labels": ({"clients": [(PAIR[0], list("abcd"))]}, "client 0 holds what is not a tensor of numbers"),
     "a pair of numbers": ({"clients": [(1, 2)]}, "client 0 is a pair of single numbers"),
     "a dict for a client": ({"clients": [{"x": PAIR[0], "y": PAIR[1]}]}, "client 0 is neither a pair (x, y)"),
     "a dict of clients": ({"clients": {"a": PAIR}}, "clients is of type dict; it must be a sequence of datasets"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import experiment
+from headway.data import participation
 from headway.data.cohort import Cohort, cohort_of
-from headway.data.participation import Authors, Bernoulli, Dynamic, cohort, sampling
+from headway.data.participation import (
+    SAMPLINGS,
+    Authors,
+    Bernoulli,
+    Cyclic,
+    Dynamic,
+    SamplingEntry,
+    cohort,
+    in_words,
+    sampling,
+)
 from headway.errors import UserError
 from headway.scenario import Scenario
 
@@ -22,7 +34,7 @@ ROUNDS = 3000
 
 
 def drawn(spelled: str, clients: int, share: float, rounds: int = ROUNDS, seed: int = 0) -> list[list[int]]:
-    """The clients asked in rounds 1, 2, …"""
+    """The clients invited in rounds 1, 2, …"""
     chosen = sampling(Scenario(clients=clients, participation=share, sampling=spelled, seed=seed), clients)
     return [chosen.draw(round) for round in range(1, rounds + 1)]
 
@@ -40,7 +52,7 @@ KINDS = ["fixed", "bernoulli", "replacement", "full", "cyclic:3", "dynamic:12,7,
 @pytest.mark.parametrize("spelled", KINDS)
 @settings(max_examples=30, deadline=None)
 @given(size=st.integers(1, 4), seed=st.integers(0, 2**31), asked=st.lists(st.integers(1, 60), min_size=1, max_size=8))
-def test_a_cohort_is_fixed_by_seed_and_round_in_any_order_of_asking(
+def test_a_cohort_is_fixed_by_seed_and_round_in_any_order_of_calls(
     spelled: str, size: int, seed: int, asked: list[int]
 ) -> None:
     scenario = Scenario(clients=12, participation=size / 12, sampling=spelled, seed=seed)
@@ -105,7 +117,7 @@ def test_replacement_draws_again_who_was_drawn() -> None:
 
 
 def test_cyclic_groups_take_turns() -> None:
-    """Eleven clients in three groups: disjoint, together everybody, each asked every third round, uniform inside."""
+    """Eleven clients in three groups: disjoint, together everybody, each invited every third round, uniform inside."""
     chosen = drawn("cyclic:3", 11, 0.2)
     groups = [set(itertools.chain.from_iterable(chosen[turn::3])) for turn in range(3)]
     assert sorted(map(len, groups)) == [3, 4, 4]
@@ -170,7 +182,10 @@ WRONG = {
     "no groups": ({"sampling": "cyclic:0"}, "write cyclic:GROUPS"),
     "half groups": ({"sampling": "cyclic:2.5"}, "write cyclic:GROUPS"),
     "too many groups": ({"sampling": "cyclic:7"}, "more groups than the 6 clients"),
-    "a small group": ({"sampling": "cyclic:4"}, "participation 0.5 asks 3 clients a round, .* has 1 to ask; use a sm"),
+    "a small group": (
+        {"sampling": "cyclic:4"},
+        "participation 0.5 invites 3 clients a round, .* has 1 to invite; use a sm",
+    ),
     "another pool": ({"sampling": "dynamic"}, r"a pool of 500 clients, but there are 6; .*dynamic:6,3,0\.5,100"),
     "more active than there are": ({"sampling": "dynamic:6,7,0.5,10"}, "1 ≤ ACTIVE ≤ POOL"),
     "a probability above one": ({"sampling": "dynamic:6,3,1.5,10"}, "a probability from 0 to 1"),
@@ -178,10 +193,13 @@ WRONG = {
     "never": ({"sampling": "dynamic:6,3,0.5,0"}, "EVERY rounds from 1"),
     "three numbers": ({"sampling": "dynamic:6,3,0.5"}, "write dynamic:POOL,ACTIVE,PROBABILITY,EVERY"),
     "five numbers": ({"sampling": "dynamic:6,3,0.5,1,1"}, "write dynamic:POOL,ACTIVE,PROBABILITY,EVERY"),
-    "few active": ({"sampling": "dynamic:6,2,0.5,10"}, "asks 3 clients a round, but .* has 2 to ask"),
+    "few active": ({"sampling": "dynamic:6,2,0.5,10"}, "invites 3 clients a round, but .* has 2 to invite"),
     "an offset in words": ({"sampling": "authors:x"}, "write authors or authors:OFFSET"),
     "a seed too large": ({"sampling": "authors", "seed": 2**32}, r"seeds below 2\^32"),
-    "nobody left to ask": ({"over_selection": 1.5}, "over_selection 1.5 asks 8 clients .* has 6 to ask; .*--over-sel"),
+    "nobody left to invite": (
+        {"over_selection": 1.5},
+        "over_selection 1.5 invites 8 clients .* has 6 to invite; .*--over-sel",
+    ),
     "over-selection of all": ({"sampling": "full", "over_selection": 0.5}, "over_selection needs a number"),
     "over-selection of a random number": ({"sampling": "bernoulli", "over_selection": 0.5}, "over_selection needs a"),
     "dropout one": ({"dropout": 1.0}, "dropout is 1.0; it must be below 1"),
@@ -202,6 +220,84 @@ def test_what_cannot_work_is_said_in_one_line(case: str) -> None:
     with pytest.raises(UserError, match=message) as refused:
         experiment("gradma-s:memory=3" if "memory" in case else "fedavg", **given)
     assert "\n" not in str(refused.value)
+
+
+class Alternating:
+    """The even clients in odd rounds, client 1 twice in even ones."""
+
+    def draw(self, round: int) -> Any:
+        return [1, 1] if round % 2 == 0 else np.arange(0, 6, 2)
+
+    def most(self, rounds: int) -> int:
+        return 3
+
+
+def drawing(draw: Any = None, most: Any = 3) -> Any:
+    """A sampling object that draws the same in every round, or calls what is given."""
+    return SimpleNamespace(draw=draw if callable(draw) else lambda round: draw, most=lambda rounds: most)
+
+
+def failing(round: int) -> list[int]:
+    raise KeyError("no such round")
+
+
+def test_an_own_object_draws_what_it_says() -> None:
+    chosen = sampling(Scenario(clients=6, sampling="own"), 6, Alternating())
+    assert [chosen.draw(round) for round in (2, 1, 2)] == [[1, 1], [0, 2, 4], [1, 1]]
+    assert all(type(client) is int for client in chosen.draw(1))
+    assert chosen.most(80) == 3
+    assert sampling(Scenario(clients=6), 6, Alternating()).draw(1) == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("cyclic:4", "give a name such as 'cyclic:4' or an object with the methods"),
+        (Alternating, "or an object with the methods draw"),
+        (7, "sampling is 7; give a name"),
+        (SimpleNamespace(draw=failing), "or an object with the methods draw"),
+        (drawing([]), r"draw\(1\) of the own sampling names 0 clients; it must name at least one"),
+        (drawing([0, 1, 2, 3]), r"names 4 clients; .* at most the 3 that most\(80\) says"),
+        (drawing([6]), "names 6; clients are whole numbers from 0 to 5"),
+        (drawing([-1]), "names -1; clients are whole numbers"),
+        (drawing([1.0]), r"names 1\.0; clients are whole numbers"),
+        (drawing([True]), "names True; clients are whole numbers"),
+        (drawing(3), r"draw\(1\) of the own sampling raised TypeError"),
+        (drawing(failing), r"draw\(1\) of the own sampling raised KeyError: 'no such round'"),
+        (drawing([0], most=0), r"most\(80\) of the own sampling is 0; it must be a whole number from 1 on"),
+        (drawing([0], most="many"), "of the own sampling is 'many'"),
+    ],
+)
+def test_an_own_object_that_cannot_work_is_said_in_one_line(own: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        sampling(Scenario(clients=6), 6, own).draw(1)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_own_object_is_not_added_to_and_not_named() -> None:
+    with pytest.raises(
+        UserError, match="over_selection needs a number of clients to add to, and sampling 'own' has no"
+    ):
+        sampling(Scenario(clients=6, over_selection=0.5), 6, Alternating())
+    with pytest.raises(UserError, match="sampling is 'own', an object that was passed in Python; pass it again"):
+        sampling(Scenario(clients=6, sampling="own"), 6)
+    assert in_words(Scenario(sampling="own", dropout=0.1)) == (
+        "clients by a sampling of the user's, out of 60, 10 % drop out"
+    )
+
+
+def test_a_new_line_of_the_table_is_found_by_its_name_and_by_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = SamplingEntry(lambda scenario, population, step: Cyclic(population, 1, 0, int(step or 2)), "…", "[:STEP]")
+    monkeypatch.setattr(participation, "SAMPLINGS", {**SAMPLINGS, "striding": line})
+    assert sampling(Scenario(sampling="striding:6"), 6).draw(3) == [2]
+    assert in_words(Scenario(sampling="striding")) == "6 of 60 clients a round"
+    with pytest.raises(UserError, match=r"no sampling 'strding'; did you mean 'striding'\? \(fixed, .*striding\[:STEP"):
+        sampling(Scenario(sampling="strding"), 6)
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_line_of_the_table_says_what_it_does(name: str) -> None:
+    assert 0 < len(SAMPLINGS[name].help) < 110
 
 
 # Stragglers.
@@ -242,8 +338,8 @@ def test_partial_work_is_some_of_the_steps_and_never_all() -> None:
     assert not any(one.cut for one in single)
 
 
-def test_of_those_asked_the_first_to_finish_count() -> None:
-    """Four places of six asked: filled whenever four finish, by everybody equally often; partial work comes last."""
+def test_of_those_invited_the_first_to_finish_count() -> None:
+    """Four places of six invited: filled whenever four finish, by everybody equally often; partial work comes last."""
     found = [turned_out(6, 4, round, dropout=0.2) for round in range(ROUNDS)]
     assert all(len(one.clients) == min(4, 6 - one.lost) and one.asked == 6 for one in found)
     assert all(one.clients == tuple(sorted(one.clients)) for one in found)
@@ -262,5 +358,5 @@ def test_nobody_drops_out_by_default() -> None:
 
 
 def test_second_draws_come_in_a_second_wave() -> None:
-    assert Cohort((3, 5, 3, 1, 3, 5)).waves == [[0, 1, 3], [2, 5], [4]]
-    assert Cohort(()).waves == []
+    assert Cohort((3, 5, 3, 1, 3, 5)).turns == ((0, 1, 3), (2, 5), (4,))
+    assert Cohort(()).turns == ()

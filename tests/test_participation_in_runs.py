@@ -227,7 +227,7 @@ CAPTIONS = {
     "6 of 60 clients a round, 5 groups in turn": {"sampling": "cyclic:5"},
     "10 of 500 clients a round, 250 active": {"sampling": "dynamic", "clients": 500, "participation": 0.02},
     "6 of 60 clients a round, 20 active": {"sampling": "dynamic:60,20,0.5,10"},
-    "6 of 60 clients a round, 8 asked, 10 % drop out": {"over_selection": 0.3, "dropout": 0.1},
+    "6 of 60 clients a round, 8 invited, 10 % drop out": {"over_selection": 0.3, "dropout": 0.1},
 }
 
 

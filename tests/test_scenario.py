@@ -281,7 +281,7 @@ class TestNames:
         ],
     )
     def test_what_is_no_name_is_refused_with_an_example(self, name: str) -> None:
-        with pytest.raises(UserError, match=f"'{name}', and it is no name such as fashion/dir0.3/60x10%"):
+        with pytest.raises(UserError, match=f"'{name}', and it is not a name such as fashion/dir0.3/60x10%"):
             scenario(name)
 
     @pytest.mark.parametrize("name", ["fashion/iid/60x1.2.3", "fashion/iid/60x.%", "fashion/iid/60x."])

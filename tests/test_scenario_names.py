@@ -214,7 +214,7 @@ def test_the_embedded_data_keeps_its_defaults() -> None:
     ],
 )
 def test_what_is_no_name_is_one_line_with_examples(name: str) -> None:
-    with pytest.raises(UserError, match=r"is no name such as .*cifar10/dir0\.3/100x5%") as refusal:
+    with pytest.raises(UserError, match=r"is not a name such as .*cifar10/dir0\.3/100x5%") as refusal:
         scenario(name)
     assert "\n" not in str(refusal.value)
 

@@ -139,7 +139,7 @@ class TestText:
     def test_deep_json(self, tmp_path: Path) -> None:
         (tmp_path / "femnist/train").mkdir(parents=True)
         (tmp_path / "femnist/train/all.json").write_text('{"users": ' + "[" * 200_000)
-        refused("femnist", tmp_path, "all.json is no complete JSON file")
+        refused("femnist", tmp_path, "all.json is not a complete JSON file")
         (tmp_path / "rows.json").write_text("[" * 200_000)
         with pytest.raises(UserError, match=r"rows\.json' cannot be read as JSON"):
             split(f"file:{tmp_path}/rows.json", LABELS, 0, 0)

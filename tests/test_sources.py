@@ -228,7 +228,7 @@ class TestCifar:
         folder = cifar / "cifar-10-batches-bin"
         whole = (folder / "data_batch_3.bin").read_bytes()
         for content, words in (
-            (whole[:-1], "data_batch_3.bin is truncated: its 3072 bytes are no whole number of rows of 3073"),
+            (whole[:-1], "data_batch_3.bin is truncated: its 3072 bytes are not a whole number of rows of 3073"),
             (b"", "data_batch_3.bin is truncated"),
             (b"\x0a" + whole[1:], "data_batch_3.bin: label 10 is out of range; labels go from 0 to 9"),
         ):
@@ -253,10 +253,10 @@ class TestCifar:
             (python_2({"data": x, "labels": ["a", "b", "c"]}), "holds no list of labels under 'labels'"),
             (python_2({"data": x[:, :7], "labels": y.tolist()}), "holds no images of 3072 bytes"),
             (python_2({"labels": y.tolist()}), "holds no images"),
-            (python_2([1, 2]), "no file of CIFAR's python layout"),
-            (whole[: len(whole) // 2], "is truncated or no file of CIFAR's python layout"),
-            (whole[:-1], "is truncated or no file of CIFAR's python layout"),
-            (b"", "is truncated or no file of CIFAR's python layout"),
+            (python_2([1, 2]), "not a file of CIFAR's python layout"),
+            (whole[: len(whole) // 2], "is truncated or not a file of CIFAR's python layout"),
+            (whole[:-1], "is truncated or not a file of CIFAR's python layout"),
+            (b"", "is truncated or not a file of CIFAR's python layout"),
             (b"<html>not found</html>", "data_batch_2 is refused: it holds the instruction b'<'"),
         ):
             path.write_bytes(content)
@@ -317,14 +317,14 @@ class TestPickled:
     @pytest.mark.parametrize(
         ("before", "after", "words"),
         [
-            (b"}", b"K\x01s.", "is refused: it holds a key that is no text"),
-            (b"}(U\x01aK\x01", b"K\x01u.", "is refused: it holds a key that is no text"),
-            (b"", b".", "no file of CIFAR's python layout"),
+            (b"}", b"K\x01s.", "is refused: it holds a key that is not text"),
+            (b"}(U\x01aK\x01", b"K\x01u.", "is refused: it holds a key that is not text"),
+            (b"", b".", "not a file of CIFAR's python layout"),
             (b"cnumpy\ndtype\n", b"R.", "is refused: it calls numpy.dtype in another way"),
             (b"c_codecs\nencode\nK\x01", b"\x86R.", "is refused: it calls _codecs.encode in another way"),
             (ARRAY + b"(K\x01", BYTES + b"\x89U\x01atb.", "is refused: it holds an array whose shape"),
             (ARRAY + b"(K\x01K\x01\x85", b"\x89U\x01atb.", "is refused: it holds an array of something else"),
-            (ARRAY + b"(K\x01K\x01\x85" + BYTES + b"\x89", b"tb.", "no file of CIFAR's python layout"),
+            (ARRAY + b"(K\x01K\x01\x85" + BYTES + b"\x89", b"tb.", "not a file of CIFAR's python layout"),
         ],
         ids=["key", "keys", "whole", "type", "text", "shape", "kind", "content"],
     )
@@ -348,7 +348,7 @@ class TestPickled:
     )
     def test_a_shape_is_a_few_whole_numbers(self, tmp_path: Path, shape: bytes) -> None:
         (tmp_path / "file").write_bytes(b"\x80\x02}U\x01a" + ARRAY + b"(K\x01" + shape + BYTES + b"\x89U\x01atbs.")
-        with pytest.raises(Damaged, match="it holds an array whose shape is no short row of whole numbers"):
+        with pytest.raises(Damaged, match="it holds an array whose shape is not a short row of whole numbers"):
             read_pickled(tmp_path / "file")
 
     def test_whatever_goes_wrong_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ class TestPickled:
 
         (tmp_path / "file").write_bytes(python_2({"a": 1}))
         monkeypatch.setattr(pickled._Machine, "carry_out", too_much)
-        with pytest.raises(Damaged, match=r"no file of CIFAR's python layout: MemoryError$"):
+        with pytest.raises(Damaged, match=r"not a file of CIFAR's python layout: MemoryError$"):
             read_pickled(tmp_path / "file")
 
     @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -98,17 +98,17 @@ class TestFemnist:
         ("x", "y", "words"),
         [
             (as_leaf(glyphs(2)), [1], "user 'u' has 2 samples and 1 labels"),
-            ([[0.5] * 783], [1], "images that are no 784 numbers"),
-            ([[0.5] * 783 + ["a"]], [1], "images that are no 784 numbers"),
+            ([[0.5] * 783], [1], "images that are not 784 numbers"),
+            ([[0.5] * 783 + ["a"]], [1], "images that are not 784 numbers"),
             ([[0.5] * 783 + [1.5]], [1], "pixels outside 0 to 1"),
-            ([[0.5] * 784], [1.5], "labels that are no whole numbers"),
-            ([[0.5] * 784], ["a"], "labels that are no whole numbers"),
-            ([[0.5] * 784], [1e300], "labels that are no whole numbers"),
-            ([[0.5] * 784], [10**400], "labels that are no whole numbers"),
-            ([[0.5] * 784], [{}], "labels that are no whole numbers"),
-            ([[0.5] * 784], [[1]], "labels that are no whole numbers"),
-            ([[0.5] * 783 + [10**400]], [1], "images that are no 784 numbers"),
-            ([{}], [1], "images that are no 784 numbers"),
+            ([[0.5] * 784], [1.5], "labels that are not whole numbers"),
+            ([[0.5] * 784], ["a"], "labels that are not whole numbers"),
+            ([[0.5] * 784], [1e300], "labels that are not whole numbers"),
+            ([[0.5] * 784], [10**400], "labels that are not whole numbers"),
+            ([[0.5] * 784], [{}], "labels that are not whole numbers"),
+            ([[0.5] * 784], [[1]], "labels that are not whole numbers"),
+            ([[0.5] * 783 + [10**400]], [1], "images that are not 784 numbers"),
+            ([{}], [1], "images that are not 784 numbers"),
             ([[0.5] * 784], [62], "label 62 is out of range"),
             ([], [], "there are no samples"),
         ],
@@ -121,9 +121,9 @@ class TestFemnist:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ('{"users": ["a"], "user_data": {"a": {"x": [', "is no complete JSON file"),
-            ("", "is no complete JSON file"),
-            ("\xff\xfe", "is no complete JSON file"),
+            ('{"users": ["a"], "user_data": {"a": {"x": [', "is not a complete JSON file"),
+            ("", "is not a complete JSON file"),
+            ("\xff\xfe", "is not a complete JSON file"),
             ("[1]", "holds no JSON object, but a list"),
             ('{"users": ["a"]}', "must have 'users' and 'user_data'"),
             ('{"users": ["a"], "user_data": {}}', "user 'a' has no lists 'x' and 'y'"),
@@ -169,7 +169,7 @@ class TestCelebA:
         refused("celeba", faces, "label 2 is out of range; labels go from 0 to 1")
         for name in ({}, ["000001.jpg"], 1, None):
             leaf(faces / "celeba/train/all.json", {"7": ([name], [1])})
-            refused("celeba", faces, "user '7' has images that are no names of files")
+            refused("celeba", faces, "user '7' has images that are not names of files")
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,12 +269,12 @@ class TestShakespeare:
     @pytest.mark.parametrize(
         ("x", "y", "words"),
         [
-            (["a" * 79], ["a"], "no text of 80 characters"),
-            ([80], ["a"], "no text of 80 characters"),
-            (["a" * 80], ["ab"], "no single characters"),
-            (["a" * 80], [3], "no single characters"),
-            (["a" * 80], [["a"]], "no single characters"),
-            ([{}], ["a"], "no text of 80 characters"),
+            (["a" * 79], ["a"], "not a text of 80 characters"),
+            ([80], ["a"], "not a text of 80 characters"),
+            (["a" * 80], ["ab"], "not single characters"),
+            (["a" * 80], [3], "not single characters"),
+            (["a" * 80], [["a"]], "not single characters"),
+            ([{}], ["a"], "not a text of 80 characters"),
             (["^" * 80], ["a"], "the character '^'"),
             (["a" * 80], ["^"], "the character '^'"),
         ],

@@ -69,7 +69,11 @@ class Scenario:
     data_dir: str | None = _setting(
         "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", role="execution"
     )
-    partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
+    partition: str = _setting(
+        "data",
+        "dirichlet:0.3",
+        "how samples go to clients: dirichlet:ALPHA, iid, natural, …; 'headway data partitions' lists all",
+    )
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
     clients: int = _setting(
         "data", 60, "number of clients N; 0, or none given for natural and file:PATH: all that the split has", least=0
@@ -81,7 +85,7 @@ class Scenario:
         "data", None, "number of clients in each round, in place of participation", least=1
     )
     sampling: str = _setting(
-        "data", "fixed", "who takes part: fixed, bernoulli, replacement, full, cyclic:GROUPS, dynamic or authors"
+        "data", "fixed", "which clients take part: fixed, bernoulli, full, …; 'headway data samplings' lists all"
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
     profile: str = _setting(
@@ -239,7 +243,7 @@ FREE = settings_of("execution")
 
 
 def explained(setting: dataclasses.Field[Any]) -> str:
-    """What a setting means, and the words it may be."""
+    """What a setting means, and the words that it may be, as --help says it."""
     words: str = setting.metadata["help"]
     return f"{words} ({', '.join(setting.metadata['among'])})" if "among" in setting.metadata else words
 
@@ -285,21 +289,8 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     kind, optional = field_type(setting.name)
     if value is None and optional:
         return None
-    numpy = sys.modules.get("numpy")  # who has not loaded it has none of its numbers
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            value = float(value)
-        except OverflowError:
-            value = math.inf
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{setting.name} is {shown(value)}; it must be of type {kind.__name__}")
-    if isinstance(value, str) and not is_text(value):
-        raise UserError(f"{setting.name} is {shown(value)}; it must be UTF-8 text")
+    value = _in_type(setting.name, value, kind)
     limits = setting.metadata
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{setting.name} is {value}; it must be a finite number")
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
         raise UserError(f"{setting.name} is {shown(value)}; allowed: {allowed}{nearest(str(value), limits['among'])}")
@@ -309,8 +300,27 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     return value
 
 
+def _in_type(name: str, value: Any, kind: type) -> Any:
+    """The value in the declared type: NumPy's numbers become Python's, and whole numbers floats where those are due."""
+    numpy = sys.modules.get("numpy")  # a program that has not imported NumPy has no NumPy numbers
+    if numpy is not None and isinstance(value, numpy.generic):
+        value = value.item()
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{name} is {shown(value)}; it must be of type {kind.__name__}")
+    if isinstance(value, str) and not is_text(value):
+        raise UserError(f"{name} is {shown(value)}; it must be UTF-8 text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name} is {value}; it must be a finite number")
+    return value
+
+
 def is_text(value: str) -> bool:
-    """Whether it can be written: a name that the system gives in bytes need not be UTF-8."""
+    """Whether a text can be written as UTF-8; the name of a file, which the system gives in bytes, may not be."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -318,14 +328,18 @@ def is_text(value: str) -> bool:
     return True
 
 
-def _counted(made: Scenario, given: Iterable[str]) -> Scenario:
-    """A split that knows its clients has all of them where no number is among the settings given."""
-    knows = made.partition.partition(":")[0] in ("natural", "file")
-    return made.changed(clients=0) if knows and "clients" not in given else made
+COUNTING_PARTITIONS = ("natural", "file")
+"""Partitions that say themselves how many clients there are."""
+
+
+def _with_all_clients(made: Scenario, given: Iterable[str]) -> Scenario:
+    """The scenario; with every client of its partition, where that counts them and `clients` was not given."""
+    counts = made.partition.partition(":")[0] in COUNTING_PARTITIONS
+    return made.changed(clients=0) if counts and "clients" not in given else made
 
 
 def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
-    """The settings of a file, and others in their place."""
+    """The scenario of a TOML file's text, with some settings changed; errors name `origin`, the file."""
     try:
         settings = tomllib.loads(text)
     except ValueError as fault:  # a number of thousands of digits, too
@@ -339,13 +353,13 @@ def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
         made = Scenario().changed(**settings)
     except UserError as fault:
         raise UserError(f"{origin}: {fault}") from None
-    return _counted(made.changed(**changes), settings | changes)
+    return _with_all_clients(made.changed(**changes), settings | changes)
 
 
 def from_name(name: str, /, profile: str = "paper", **settings: Any) -> Scenario:
-    """`cifar10/dir0.3/100x5%`: data, split, and clients × how many take part, with the papers' settings for them.
+    """The scenario of a name: `cifar10/dir0.3/100x5%` says data, split, and clients × how many take part.
 
-    `settings` change these, and what the profile ties to them.
+    The papers' settings for these come with it; `settings` change them, and what the profile changes along with them.
     """
     named = Scenario().changed(**scenario_names.settings(name, profile))
     return named.changed(**scenario_names.followed(profile, settings))
@@ -358,7 +372,7 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
     if not isinstance(source, str | os.PathLike):
         raise UserError(f"scenario is of type {type(source).__name__}; give a name, a path or a headway.Scenario")
     if not str(source):
-        return _counted(Scenario().changed(**settings), settings)
+        return _with_all_clients(Scenario().changed(**settings), settings)
     path = Path(source)
     if os.path.isdir(path):
         path = path / "scenario.toml"

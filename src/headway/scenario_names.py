@@ -49,7 +49,7 @@ def settings(name: str, profile: str = "paper") -> Settings:
     found, taking = _SPLIT.fullmatch(split), _WHO.fullmatch(who)
     natural = split == "natural"
     if not data or found is None or taking is None or (taking["clients"] is None and not natural):
-        raise UserError(f"there is no scenario file '{name}', and it is no name such as {EXAMPLES}")
+        raise UserError(f"there is no scenario file '{name}', and it is not a name such as {EXAMPLES}")
     clients = int(taking["clients"] or 0)
     chosen: Settings = {"data": data, "partition": _partition(found), "clients": clients, "profile": profile}
     return chosen | _participation(name, taking, clients) | _trained_as(data, split, clients, profile)

@@ -1,4 +1,4 @@
-"""headway data list, get, describe."""
+"""headway data list, get, partitions, samplings, describe."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_(data_dir: Annotated[str | None, DATA_DIR] = None, json: Annotated[bool
 
 def listed(folder: Path) -> list[dict[str, Any]]:
     """Every data set as plain data. `present` is None where it lies elsewhere than in the data folder."""
-    from headway.data.download import BY_HAND, PUBLISHED
+    from headway.data.published import BY_HAND, PUBLISHED
     from headway.data.sources import SOURCES, present
 
     return [
@@ -103,6 +103,37 @@ def get(
     typer.echo(f"{name} is in {', '.join(places)}")
 
 
+# ── partitions, samplings ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def partitions(json: Annotated[bool, JSON] = False) -> None:
+    """List the partitions: how samples can go to clients (--partition)."""
+    from headway.data.partition import PARTITIONS
+
+    _print_lines("--partition", {line.spelled(name): line.help for name, line in PARTITIONS.items()}, json)
+
+
+@app.command()
+def samplings(json: Annotated[bool, JSON] = False) -> None:
+    """List the samplings: which clients can take part in a round (--sampling)."""
+    from headway.data.participation import SAMPLINGS
+
+    _print_lines("--sampling", {f"{name}{line.argument}": line.help for name, line in SAMPLINGS.items()}, json)
+
+
+def _print_lines(flag: str, lines: dict[str, str], json: bool) -> None:
+    if json:
+        print_json([{"name": name, "summary": summary} for name, summary in lines.items()])
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(flag, no_wrap=True)
+    table.add_column("what it does")
+    for name, summary in lines.items():
+        table.add_row(Text(name), Text(summary))
+    screen().print(table)
+
+
 # ── describe ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -113,8 +144,7 @@ def describe(
         str | None,
         typer.Option(
             "--partition",
-            help="iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
-            "dirichlet:0.3 by default",
+            help="how samples go to clients; 'headway data partitions' lists all, dirichlet:0.3 by default",
         ),
     ] = None,
     clients: Annotated[
@@ -132,13 +162,13 @@ def describe(
     from headway.data import sources
     from headway.data.partition import split
     from headway.report import bubbles
-    from headway.scenario import Scenario
+    from headway.scenario import COUNTING_PARTITIONS, Scenario
 
     if picture is not None:
         bubbles.check_path(picture)
     given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
     chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
-    if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
+    if clients is None and chosen.partition.partition(":")[0] in COUNTING_PARTITIONS:
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
     rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)

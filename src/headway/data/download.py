@@ -1,4 +1,7 @@
-"""Data sets from their publishers: resumed where a connection broke, checked, and put in place whole or not at all."""
+"""Downloads of data sets from their publishers.
+
+A download is resumed where a connection broke, checked against its sums, and put in place whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,159 +19,21 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from headway.data.published import BY_HAND, PUBLISHED, Published
 from headway.errors import UserError, nearest
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes that are here, and how many there will be (None where nobody says)."""
+"""Called with the file's name, the bytes received so far, and how many there will be (None where that is unknown)."""
 
 TIMEOUT = 30.0
 ATTEMPTS = 4
-"""Connections in a row that brought nothing, before a download is given up."""
+"""Connections in a row that bring nothing before a download is given up."""
 PAUSE = 0.5
 """Seconds before the second attempt; doubled before each further one."""
 _CHUNK = 1 << 18
-
-
-@dataclass(frozen=True)
-class Published:
-    """A file of a publisher, and where it goes under the data folder."""
-
-    url: str
-    path: str
-    md5: str
-    size: int
-    holds: tuple[str, ...] = ()
-    """For an archive: files it unpacks under the data folder. The archive itself is not kept."""
-    sha256: str | None = None
-    """None where nobody whom we can check has published one."""
-
-
-def _idx(base: str, folder: str, sums: tuple[tuple[str, str, str, int], ...]) -> tuple[Published, ...]:
-    return tuple(
-        Published(f"{base}/{name}.gz", f"{folder}/{name}.gz", md5, size, sha256=sha256)
-        for name, md5, sha256, size in sums
-    )
-
-
-PUBLISHED: dict[str, tuple[Published, ...]] = {
-    "mnist": _idx(
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        "MNIST/raw",
-        (
-            (
-                "train-images-idx3-ubyte",
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                9_912_422,
-            ),
-            (
-                "train-labels-idx1-ubyte",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                28_881,
-            ),
-            (
-                "t10k-images-idx3-ubyte",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                1_648_877,
-            ),
-            (
-                "t10k-labels-idx1-ubyte",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                4_542,
-            ),
-        ),
-    ),
-    "fashion-mnist": _idx(
-        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-        "FashionMNIST/raw",
-        (
-            (
-                "train-images-idx3-ubyte",
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                26_421_880,
-            ),
-            (
-                "train-labels-idx1-ubyte",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                29_515,
-            ),
-            (
-                "t10k-images-idx3-ubyte",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                4_422_102,
-            ),
-            (
-                "t10k-labels-idx1-ubyte",
-                "bb300cfdad3c16e7a12a480ee83cd310",
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-                5_148,
-            ),
-        ),
-    ),
-    "cifar10": (
-        Published(
-            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            "cifar-10-binary.tar.gz",
-            "c32a1d4ab5d03f1284b67883e8d87530",
-            170_052_171,
-            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            holds=(
-                *(f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)),
-                "cifar-10-batches-bin/test_batch.bin",
-                "cifar-10-batches-bin/batches.meta.txt",
-            ),
-        ),
-    ),
-    "cifar100": (
-        Published(
-            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-            "cifar-100-binary.tar.gz",
-            "03b5dce01913d631647c71ecec9e9cb8",
-            168_513_733,
-            sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-            holds=("cifar-100-binary/train.bin", "cifar-100-binary/test.bin", "cifar-100-binary/fine_label_names.txt"),
-        ),
-    ),
-    "tiny-imagenet": (
-        Published(
-            "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            "tiny-imagenet-200.zip",
-            "90528d7ca1a48142e341f4ef8d21d0de",
-            248_100_043,
-            holds=("tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt"),
-        ),
-    ),
-}
-"""MD5 as the publishers or torchvision give it; SHA-256, of files of the same sizes, as TensorFlow Datasets lists it.
-
-Fashion-MNIST's bucket speaks no https: its files are also in the publisher's repository.
-"""
-
-_LEAF = "make it with LEAF (github.com/TalwalkarLab/leaf, data/{name}) and put data/train and data/test in {name}/"
-BY_HAND: dict[str, str] = {
-    "femnist": _LEAF.format(name="femnist"),
-    "shakespeare": _LEAF.format(name="shakespeare"),
-    "celeba": _LEAF.format(name="celeba")
-    + " and the images of CelebA (mmlab.ie.cuhk.edu.hk/projects/CelebA.html) in celeba/raw/img_align_celeba/",
-}
-"""What has no one file with a published sum: how to come by it."""
-
-
-def hint(name: str, *, again: bool = False) -> str:
-    """What to do about a file of a data set that is missing or, with `again`, damaged; nothing where we do not know."""
-    if name in PUBLISHED:
-        return f"; {'delete it, then ' if again else ''}'headway data get {name}' downloads it"
-    return f"; {BY_HAND[name]} of the data folder" if name in BY_HAND else ""
 
 
 # ── one file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +49,7 @@ def _length(part: Path) -> int:
 
 @contextmanager
 def _opened(part: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
-    """Writing to a file, with its own error, so that it is not taken for one of the network's."""
+    """A function that writes to the file; its errors are `UserError`s, so they are not taken for the network's."""
 
     def write(chunk: bytes) -> None:
         try:
@@ -205,16 +70,13 @@ def _unwritable(path: Path, fault: OSError) -> UserError:
 
 
 def _receive(url: str, part: Path, size: int | None, progress: Callable[[int, int | None], None]) -> None:
-    """One connection: what is missing of `part` where the server can start in the middle, else the whole file."""
+    """Reads from one connection what `part` lacks, or the whole file where the server cannot start in the middle."""
     here = _length(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={here}-"} if here else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         if url.startswith("https:") and not answer.url.startswith("https:"):
             raise UserError(f"{url} leads to {answer.url}, which anybody on the way could change; it is not fetched")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {here}-")
-        if answer.status == 206 and not resumed:
-            part.unlink()
-            raise _Broken("the server answered with another part of the file")
+        resumed = _resumes(answer, part, here)
         here = here if resumed else 0
         coming = answer.headers.get("Content-Length")
         total = here + int(coming) if coming and coming.isdigit() else size
@@ -229,8 +91,17 @@ def _receive(url: str, part: Path, size: int | None, progress: Callable[[int, in
         raise _Broken(f"the connection ended after {here:,} of {total:,} bytes")
 
 
+def _resumes(answer: http.client.HTTPResponse, part: Path, here: int) -> bool:
+    """Whether the answer goes on from byte `here`; another part of the file is refused."""
+    resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {here}-")
+    if answer.status == 206 and not resumed:
+        part.unlink()
+        raise _Broken("the server answered with another part of the file")
+    return resumed
+
+
 def _hopeless(fault: Exception) -> bool:
-    """A refusal that another attempt cannot change."""
+    """Whether another attempt would fail in the same way."""
     if isinstance(fault, urllib.error.HTTPError):
         return 400 <= fault.code < 500 and fault.code not in (408, 416, 429)
     return isinstance(fault, urllib.error.URLError) and isinstance(fault.reason, socket.gaierror)
@@ -243,7 +114,7 @@ def _cause(fault: Exception) -> str:
 
 
 def _received(url: str, part: Path, size: int | None, progress: Callable[[int, int | None], None]) -> None:
-    """`part` whole, over as many connections as it takes."""
+    """Reads the file into `part` until it is whole, over as many connections as that takes."""
     vain = 0
     while size is None or _length(part) != size:
         before = _length(part)
@@ -276,15 +147,15 @@ def fetch(
     size: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """`target` from an address. It appears when it is whole and its sums are right; until then there is `target.part`.
+    """Downloads an address to `target`, which appears when it is whole and its sums are right.
 
-    A broken connection is resumed, also by a later call. What has a wrong sum is deleted; where it began with the
-    remains of an earlier call, the file is first fetched anew.
+    Until then there is `target.part`: a broken download is resumed from it, also by a later call. A file with a wrong
+    sum is deleted; one that began with the remains of an earlier call is fetched once more from its beginning.
     """
     sums = {kind: wanted.lower() for kind, wanted in (("sha256", sha256), ("md5", md5)) if wanted}
-    assert sums, "a download without a sum cannot be told from a broken one"
+    assert sums, "without a sum a broken download looks like a whole one"
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise UserError(f"'{url}' is no http or https address")
+        raise UserError(f"'{url}' is not an http or https address")
     part = target.with_name(target.name + ".part")
 
     def tell(here: int, total: int | None) -> None:
@@ -333,7 +204,7 @@ def _members(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
 
 
 def _unpack(archive: Path, folder: Path, holds: tuple[str, ...]) -> None:
-    """The archive's files under `folder`, moved there when all are unpacked, and those in `holds` last."""
+    """Unpacks an archive into `folder`: all files are unpacked beside it first, then moved, those of `holds` last."""
     aside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder))
     try:
         names = []
@@ -358,14 +229,14 @@ def _unpack(archive: Path, folder: Path, holds: tuple[str, ...]) -> None:
 
 
 def _there(file: Published, folder: Path) -> bool:
-    """A file that is there, packed or unpacked, is left alone."""
+    """Whether a published file is in the folder already, packed or unpacked."""
     if file.holds:
         return all((folder / name).is_file() for name in file.holds)
     return (folder / file.path).is_file() or (folder / file.path.removesuffix(".gz")).is_file()
 
 
 def get(name: str, folder: Path, progress: Progress | None = None) -> list[Path]:
-    """Downloads what is missing of a data set into the data folder; the files that are there now."""
+    """Downloads the files of a data set that the data folder lacks; returns the paths of all its files."""
     if name not in PUBLISHED:
         if name in BY_HAND:
             raise UserError(f"'{name}' has no one file to download: {BY_HAND[name]} of {folder}")
@@ -389,7 +260,7 @@ def get(name: str, folder: Path, progress: Progress | None = None) -> list[Path]
 
 
 def _by_hand(name: str, folder: Path) -> str:
-    """Which files go where."""
+    """What to do without a network: which files go where."""
     files = PUBLISHED[name]
     if files[0].holds:
         return f"unpack {files[0].url} in {folder}"

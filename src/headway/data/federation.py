@@ -149,7 +149,7 @@ def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
         tensors = [torch.as_tensor(value) for value in values]
     except (TypeError, ValueError, RuntimeError) as fault:
         cause = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise UserError(f"{what} holds what is no tensor of numbers: {cause}") from fault
+        raise UserError(f"{what} holds what is not a tensor of numbers: {cause}") from fault
     for tensor in tensors:
         if tensor.is_meta:
             raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
@@ -205,14 +205,19 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
-    """The items of a map-style dataset, each of them (input, target)."""
+def _check_is_dataset(source: Any, what: str) -> None:
+    """Refuse what is neither a pair (x, y) nor a map-style dataset, in words that fit what was given."""
     if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
         raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
     if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], tuple | list):
         _check_one(source[0], what, "samples")
     if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
         raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+
+
+def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
+    """The items of a map-style dataset, each of them (input, target)."""
+    _check_is_dataset(source, what)
     samples = []
     try:
         for index in range(len(source)):

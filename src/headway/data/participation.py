@@ -1,37 +1,28 @@
-"""Who is asked in a round: a pure function of (seed, round), so a resume and every executor see the same clients.
+"""Which clients are invited in a round: the table `SAMPLINGS`, and the class behind each of its lines.
 
-fixed                     |S| clients, uniform without replacement
-bernoulli                 each client by itself, with probability `participation`
-replacement               |S| draws, uniform with replacement
-full                      everybody
-cyclic:GROUPS             |S| of one group; the groups take turns, round after round
-dynamic[:POOL,ACTIVE,PROBABILITY,EVERY]   |S| of the active clients, whose set turns over (FedACG Table 3)
-authors[:OFFSET]          |S| clients, the sequence of the authors' programs
+A sampling is a pure function of (seed, round), so a resumed run and every executor see the same clients. A new one is a
+class with `draw` and `most`, and a line in the table, from which the errors and `headway data samplings` take it. An
+object of the user's with these two methods can take a name's place.
 
-|S| = max(⌊participation · N⌋, 1); over-selection asks more. docs/participation.md says each in full.
+|S| = max(⌊participation · N⌋, 1) clients are wanted in a round; over-selection invites more of them.
+docs/participation.md defines each sampling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
+from headway.data.own_sampling import OwnSampling
+from headway.data.own_sampling import Sampling as Sampling
+from headway.data.own_split import OWN
 from headway.errors import UserError, nearest
 from headway.random import Drawing, generator, legacy_choices
 from headway.scenario import Scenario
-
-
-class Sampling(Protocol):
-    def draw(self, round: int) -> list[int]:
-        """The clients asked in a round, counted from 1."""
-
-    def most(self, rounds: int) -> int:
-        """The largest number of them in rounds 1 to `rounds`."""
 
 
 def cohort(population: int, size: int, seed: int, round: int, drawing: Drawing | None = None) -> list[int]:
@@ -45,6 +36,8 @@ def cohort(population: int, size: int, seed: int, round: int, drawing: Drawing |
 
 @dataclass(frozen=True)
 class Fixed:
+    """The same number of clients in every round, uniform without replacement."""
+
     population: int
     size: int
     seed: int
@@ -60,15 +53,15 @@ class Fixed:
         return self.size
 
 
-COUNTED = 100_000
-"""Rounds up to which a cohort of random size is counted in each; in more of them everybody may be asked at once."""
+COUNTED_ROUNDS = 100_000
+"""A cohort of random size is counted in each of this many rounds at most; a longer run has room for everybody."""
 
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """|S| ~ Binomial(N, p), then |S| clients uniform without replacement: the same as N draws of one client each.
+    """Each client by itself with probability p: |S| ~ Binomial(N, p), then |S| clients uniform without replacement.
 
-    Where nobody is drawn, one client is, uniform: P(i ∈ S) = p + (1−p)^N / N.
+    Where that is nobody, one client is drawn, uniform: P(i ∈ S) = p + (1−p)^N / N.
     """
 
     population: int
@@ -82,13 +75,15 @@ class Bernoulli:
         return cohort(self.population, self._size(round), self.seed, round)
 
     def most(self, rounds: int) -> int:
-        if rounds > COUNTED:
+        if rounds > COUNTED_ROUNDS:
             return self.population
         return max(self._size(round) for round in range(1, rounds + 1))
 
 
 @dataclass(frozen=True)
 class Replacement:
+    """The same number of draws in every round, uniform with replacement."""
+
     population: int
     size: int
     seed: int
@@ -103,7 +98,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Cyclic:
-    """Client i is in group i mod G; round t asks clients of group (t−1) mod G."""
+    """Client i is in group i mod G; round t invites clients of group (t−1) mod G."""
 
     population: int
     size: int
@@ -120,9 +115,10 @@ class Cyclic:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A of N clients are active. Every `every` rounds each of them is replaced with probability q by one that is not.
+    """Clients out of the A of N that are active; every `every` rounds each of these is replaced with probability q.
 
-    At most N − A can be replaced at once. The stages are remembered, so that any round may be asked for.
+    Those that come in were not active before, so at most N − A are replaced at once. The active clients of each stage
+    are remembered, so that `draw` may be called for any round.
     """
 
     population: int
@@ -160,9 +156,9 @@ class Dynamic:
 
 @dataclass(frozen=True)
 class Authors:
-    """One stream of NumPy's old generator, a draw without replacement for each round; everybody in order of id at N.
+    """The sequence of the FedACG authors' programs: one stream of NumPy's old generator, a draw for each round.
 
-    The draws are remembered, so that any round may be asked for.
+    Everybody in order of id where |S| = N. The draws are remembered, so that `draw` may be called for any round.
     """
 
     population: int
@@ -185,64 +181,29 @@ class Authors:
         return self.size
 
 
-_KINDS = ("fixed", "bernoulli", "replacement", "full", "cyclic", "dynamic", "authors")
-_UNSIZED = ("bernoulli", "full")
 DYNAMIC = (500, 250, 0.5, 100)
 """POOL, ACTIVE, PROBABILITY, EVERY of FedACG's Table 3."""
 
 
-def sampling(scenario: Scenario, population: int) -> Sampling:
-    """Who is asked, as the scenario spells it; or what is wrong with that, in one line."""
-    name, colon, argument = scenario.sampling.partition(":")
-    if name not in _KINDS or (colon and name not in ("cyclic", "dynamic", "authors")):
-        raise UserError(
-            f"there is no sampling '{scenario.sampling}'{nearest(name, _KINDS) if name not in _KINDS else ''} (fixed, "
-            "bernoulli, replacement, full, cyclic:GROUPS, dynamic[:POOL,ACTIVE,PROBABILITY,EVERY], authors[:OFFSET])"
-        )
-    if name in _UNSIZED and scenario.over_selection:
-        raise UserError(
-            f"over_selection needs a number of clients to add to, and sampling '{name}' has none; use another sampling"
-        )
-    size, seed = asked(scenario), scenario.seed
-    if name == "bernoulli":
-        return Bernoulli(population, scenario.share, seed)
-    if name == "full":
-        return Fixed(population, population, seed)
-    if name == "replacement":
-        return Replacement(population, size, seed)
-    if name == "cyclic":
-        groups = _groups(scenario, argument, population)
-        _check_enough(scenario, population // groups)
-        return Cyclic(population, size, seed, groups)
-    if name == "dynamic":
-        active, probability, every = _turnover(scenario, colon, argument, population)
-        _check_enough(scenario, active)
-        return Dynamic(population, size, seed, active, probability, every)
-    _check_enough(scenario, population)
-    if name == "authors":
-        return Authors(population, size, _legacy_seed(scenario, colon, argument))
-    return Fixed(population, size, seed)
-
-
-def asked(scenario: Scenario) -> int:
-    """⌈|S|·(1 + over_selection)⌉."""
+def invited(scenario: Scenario) -> int:
+    """How many clients are invited in a round, ⌈|S|·(1 + over_selection)⌉, where the sampling has a fixed number."""
     return math.ceil(scenario.cohort * (1 + scenario.over_selection) - 1e-9)
 
 
 def _check_enough(scenario: Scenario, available: int) -> None:
-    """Refuse to ask more clients than the least number there is in a round."""
-    wanted = asked(scenario)
+    """Refuse to invite more clients than there are to choose from in any round."""
+    wanted = invited(scenario)
     if wanted <= available:
         return
     extra = f" and over_selection {scenario.over_selection:g}" if scenario.over_selection else ""
     raise UserError(
-        f"participation {scenario.share:g}{extra} asks {wanted} clients a round, but sampling '{scenario.sampling}' "
-        f"has {available} to ask; use a smaller --participation{' or --over-selection' if extra else ''}"
+        f"participation {scenario.share:g}{extra} invites {wanted} clients a round, but sampling '{scenario.sampling}' "
+        f"has {available} to invite; use a smaller --participation{' or --over-selection' if extra else ''}"
     )
 
 
-def _groups(scenario: Scenario, argument: str, population: int) -> int:
-    if not argument.isdecimal() or int(argument) < 1:
+def _groups(scenario: Scenario, argument: str | None, population: int) -> int:
+    if not argument or not argument.isdecimal() or int(argument) < 1:
         raise UserError(
             f"sampling is '{scenario.sampling}'; write cyclic:GROUPS with a whole number from 1, such as cyclic:4"
         )
@@ -251,9 +212,9 @@ def _groups(scenario: Scenario, argument: str, population: int) -> int:
     return int(argument)
 
 
-def _turnover(scenario: Scenario, colon: str, argument: str, population: int) -> tuple[int, float, int]:
+def _turnover(scenario: Scenario, argument: str | None, population: int) -> tuple[int, float, int]:
     """ACTIVE, PROBABILITY, EVERY."""
-    parts = argument.split(",") if colon else [str(value) for value in DYNAMIC]
+    parts = argument.split(",") if argument is not None else [str(value) for value in DYNAMIC]
     try:
         pool, active, every = (int(parts[place]) for place in (0, 1, 3))
         probability = float(parts[2])
@@ -273,8 +234,8 @@ def _turnover(scenario: Scenario, colon: str, argument: str, population: int) ->
     return active, probability, every
 
 
-def _legacy_seed(scenario: Scenario, colon: str, argument: str) -> int:
-    if colon and not argument.isdecimal():
+def _legacy_seed(scenario: Scenario, argument: str | None) -> int:
+    if argument is not None and not argument.isdecimal():
         raise UserError(f"sampling is '{scenario.sampling}'; write authors or authors:OFFSET, such as authors:657")
     seed = scenario.seed + int(argument or 0)
     if seed >= 2**32:
@@ -282,21 +243,125 @@ def _legacy_seed(scenario: Scenario, colon: str, argument: str) -> int:
     return seed
 
 
+Build = Callable[[Scenario, int, str | None], Sampling]
+"""A sampling from the scenario, the number of clients and the text after the colon; None where there is no colon."""
+InWords = Callable[[Scenario, str | None], str]
+
+
+def _fixed(scenario: Scenario, population: int, _: str | None) -> Sampling:
+    _check_enough(scenario, population)
+    return Fixed(population, invited(scenario), scenario.seed)
+
+
+def _cyclic(scenario: Scenario, population: int, argument: str | None) -> Sampling:
+    groups = _groups(scenario, argument, population)
+    _check_enough(scenario, population // groups)
+    return Cyclic(population, invited(scenario), scenario.seed, groups)
+
+
+def _dynamic(scenario: Scenario, population: int, argument: str | None) -> Sampling:
+    active, probability, every = _turnover(scenario, argument, population)
+    _check_enough(scenario, active)
+    return Dynamic(population, invited(scenario), scenario.seed, active, probability, every)
+
+
+def _authors(scenario: Scenario, population: int, argument: str | None) -> Sampling:
+    _check_enough(scenario, population)
+    return Authors(population, invited(scenario), _legacy_seed(scenario, argument))
+
+
+def _a_round(scenario: Scenario, argument: str | None = None) -> str:
+    return f"{scenario.cohort} of {scenario.clients} clients a round"
+
+
+def _active(scenario: Scenario, argument: str | None) -> str:
+    return f"{_a_round(scenario)}, {argument.split(',')[1] if argument else DYNAMIC[1]} active"
+
+
+@dataclass(frozen=True)
+class SamplingEntry:
+    """A line of the table."""
+
+    build: Build
+    help: str
+    """What it does, in one line."""
+    argument: str = ""
+    """How the text after the name is written, `:GROUPS`; in brackets where it may be left out."""
+    sized: bool = True
+    """Whether every round has a number of clients that the scenario says, to which over-selection can add."""
+    words: InWords = _a_round
+    """How reports say it."""
+
+
+SAMPLINGS: Mapping[str, SamplingEntry] = {
+    "fixed": SamplingEntry(_fixed, "|S| clients, uniform without replacement"),
+    "bernoulli": SamplingEntry(
+        lambda scenario, population, _: Bernoulli(population, scenario.share, scenario.seed),
+        "each client by itself, with probability `participation`",
+        sized=False,
+        words=lambda scenario, _: (
+            f"{scenario.share * scenario.clients:.4g} of {scenario.clients} clients a round on average"
+        ),
+    ),
+    "replacement": SamplingEntry(
+        lambda scenario, population, _: Replacement(population, invited(scenario), scenario.seed),
+        "|S| draws, uniform with replacement",
+        words=lambda scenario, _: f"{_a_round(scenario)}, with replacement",
+    ),
+    "full": SamplingEntry(
+        lambda scenario, population, _: Fixed(population, population, scenario.seed),
+        "everybody in every round",
+        sized=False,
+        words=lambda scenario, _: f"{scenario.clients} of {scenario.clients} clients a round",
+    ),
+    "cyclic": SamplingEntry(
+        _cyclic,
+        "|S| clients of one group; the groups take turns, round after round",
+        ":GROUPS",
+        words=lambda scenario, groups: f"{_a_round(scenario)}, {groups} groups in turn",
+    ),
+    "dynamic": SamplingEntry(
+        _dynamic,
+        "|S| of the active clients, whose set turns over (FedACG Table 3)",
+        "[:POOL,ACTIVE,PROBABILITY,EVERY]",
+        words=_active,
+    ),
+    "authors": SamplingEntry(_authors, "|S| clients, in the sequence of the FedACG authors' programs", "[:OFFSET]"),
+}
+
+
+def sampling(scenario: Scenario, population: int, own: Sampling | None = None) -> Sampling:
+    """The sampling that the scenario names, or the user's own object with its answers checked."""
+    if own is not None:
+        _check_sized(scenario, OWN, sized=False)
+        return OwnSampling(own, population, scenario.rounds)
+    if scenario.sampling == OWN:
+        raise UserError("sampling is 'own', an object that was passed in Python; pass it again")
+    name, colon, argument = scenario.sampling.partition(":")
+    entry = SAMPLINGS.get(name)
+    if entry is None or (colon and not entry.argument):
+        known = ", ".join(f"{known}{line.argument}" for known, line in SAMPLINGS.items())
+        hint = nearest(name, SAMPLINGS) if entry is None else ""
+        raise UserError(f"there is no sampling '{scenario.sampling}'{hint} ({known})")
+    _check_sized(scenario, name, entry.sized)
+    return entry.build(scenario, population, argument if colon else None)
+
+
+def _check_sized(scenario: Scenario, name: str, sized: bool) -> None:
+    if not sized and scenario.over_selection:
+        raise UserError(
+            f"over_selection needs a number of clients to add to, and sampling '{name}' has none; use another sampling"
+        )
+
+
 def in_words(scenario: Scenario) -> str:
     """`6 of 60 clients a round`, and what else is true of them."""
-    name, _, argument = scenario.sampling.partition(":")
-    count, more = f"{scenario.cohort}", ""
-    if name == "bernoulli":
-        count, more = f"{scenario.share * scenario.clients:.4g}", " on average"
-    elif name == "full":
-        count = f"{scenario.clients}"
-    elif name == "replacement":
-        more = ", with replacement"
-    elif name == "cyclic":
-        more = f", {argument} groups in turn"
-    elif name == "dynamic":
-        more = f", {argument.split(',')[1] if argument else DYNAMIC[1]} active"
-    text = f"{count} of {scenario.clients} clients a round{more}"
+    name, colon, argument = scenario.sampling.partition(":")
+    entry = SAMPLINGS.get(name)
+    if entry is None:
+        text = f"clients by a sampling of the user's, out of {scenario.clients}"
+    else:
+        text = entry.words(scenario, argument if colon else None)
     if scenario.over_selection:
-        text += f", {asked(scenario)} asked"
+        text += f", {invited(scenario)} invited"
     return text + (f", {100 * scenario.dropout:.3g} % drop out" if scenario.dropout else "")

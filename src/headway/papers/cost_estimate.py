@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from headway.data.participation import asked
+from headway.data.participation import invited
 from headway.engine.cost import Cost, cost
 from headway.methods.spelling import method
 from headway.models.networks import network
@@ -65,7 +65,7 @@ def run_bytes(run: Run) -> int | None:
         return None
     size, per = model_bytes(scenario.model, scenario.data), method_cost(run.method)
     each = (per.down + per.up) * size.parameters + 2 * size.buffers
-    return round(each * asked(scenario) * scenario.rounds)
+    return round(each * invited(scenario) * scenario.rounds)
 
 
 Seconds = Callable[[Run], float | None]
@@ -93,7 +93,7 @@ def time_by_trial(observer: Observer) -> Seconds:
             evaluation = sum(record["seconds_evaluation"] for record in records) / len(records)
             measured[short] = training, evaluation
         training, evaluation = measured[short]
-        passes = method_cost(run.method).passes / (asked(run.scenario) if method(run.method).pooled else 1)
+        passes = method_cost(run.method).passes / (invited(run.scenario) if method(run.method).pooled else 1)
         return rounds * (training * passes + evaluation)
 
     return seconds

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.data import download
+from headway.data import published
 from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist, synthetic
 from headway.data.sources.files import Damaged, Missing, data_folder, named_folder, readable
 from headway.data.sources.source import Normalisation, Source
@@ -18,15 +18,15 @@ __all__ = ["PROFILES", "SOURCES", "Entry", "Normalisation", "Source", "data_fold
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set that can be asked for."""
+    """A line of the table of data sets."""
 
     read: Callable[[str, str | None], Source]
-    """From the argument after the colon and `data_dir`."""
+    """Reads the data set, given the argument after the colon and `data_dir`."""
     summary: str
     argument: str = ""
     """How the argument is spelled; empty where there is none."""
     layouts: tuple[tuple[str, ...], ...] = ()
-    """Its files under the data folder, as patterns, in each layout that is read; nothing where it needs none."""
+    """For each layout of files that is understood, patterns of its files under the data folder; empty without files."""
 
 
 def _idx(folder: str) -> tuple[tuple[str, ...], ...]:
@@ -97,7 +97,7 @@ def _spelled(name: str) -> str:
 
 
 def present(name: str, folder: Path) -> bool:
-    """Whether all files of some layout of a data set are in the data folder; they are not read."""
+    """Whether the data folder has all files of one of the data set's layouts; the files are not opened."""
 
     def there(pattern: str) -> bool:
         return any(folder.glob(pattern)) or (folder / f"{pattern}.gz").is_file()
@@ -108,7 +108,7 @@ def present(name: str, folder: Path) -> bool:
 
 
 def load(spelled: str, data_dir: str | None) -> Source:
-    """The data set `name[:argument]`; what it reads lies under the data folder."""
+    """The data set `name[:argument]`; its files are read from the data folder."""
     name, colon, argument = spelled.partition(":")
     if name not in SOURCES:
         known = ", ".join(_spelled(known) for known in SOURCES)
@@ -118,9 +118,9 @@ def load(spelled: str, data_dir: str | None) -> Source:
     try:
         with readable(f"data '{spelled}'"):
             if data_dir:
-                data_folder(data_dir)  # a folder that was asked for must be there, whatever the data set needs
+                data_folder(data_dir)  # a folder that was given must exist, even for a data set without files
             return SOURCES[name].read(argument, data_dir)
     except Missing as fault:
-        raise Missing(f"{fault}{download.hint(name)}") from None
+        raise Missing(f"{fault}{published.hint(name)}") from None
     except Damaged as fault:
-        raise Damaged(f"{fault}{download.hint(name, again=True)}") from None
+        raise Damaged(f"{fault}{published.hint(name, again=True)}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,28 @@ def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
         return np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int64)
 
 
+def _targets(held: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The targets of training and test samples: both one label a sample, or both numbers."""
+    for name in NEEDED:
+        if name not in held:
+            raise UserError(f"{path} has no array '{name}'; it must have {', '.join(NEEDED)}")
+    y, y_test = held["y_train"], held["y_test"]
+    for name, found in (("y_train", y), ("y_test", y_test)):
+        if found.dtype.kind not in "fiu" or (found.ndim != 1 and found.dtype.kind != "f"):
+            raise UserError(f"{path}: {name} is {found.dtype} of shape {found.shape}; give one label a sample")
+    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        raise UserError(f"{path}: y_train is {y.dtype} and y_test {y_test.dtype}; both must be labels or both numbers")
+    return y, y_test
+
+
+def _owners(held: Mapping[str, np.ndarray], name: str, rows: int, path: Path) -> np.ndarray | None:
+    """The user of each sample, where the file says it."""
+    found = held.get(name)
+    if found is not None and (found.shape != (rows,) or found.dtype.kind not in "iuU"):
+        raise UserError(f"{path}: {name} must have one name or whole number for each of the {rows} samples")
+    return found
+
+
 def npz(argument: str, data_dir: str | None) -> Source:
     """`x_train`, `y_train`, `x_test`, `y_test` of a file; `users_train` and `users_test` where samples have owners.
 
@@ -58,26 +81,13 @@ def npz(argument: str, data_dir: str | None) -> Source:
     if not path.is_file():
         raise Missing(f"{path} is a folder; name an .npz file" if path.is_dir() else f"there is no file {path}")
     held = read_arrays(path)
-    for name in NEEDED:
-        if name not in held:
-            raise UserError(f"{path} has no array '{name}'; it must have {', '.join(NEEDED)}")
-    y, y_test = held["y_train"], held["y_test"]
-    for name in ("y_train", "y_test"):
-        if held[name].dtype.kind not in "fiu" or (held[name].ndim != 1 and held[name].dtype.kind != "f"):
-            raise UserError(
-                f"{path}: {name} is {held[name].dtype} of shape {held[name].shape}; give one label a sample"
-            )
-    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
-        raise UserError(f"{path}: y_train is {y.dtype} and y_test {y_test.dtype}; both must be labels or both numbers")
+    y, y_test = _targets(held, path)
     classes = counted(y, y_test, path)
     x, x_test = (sample_type(held[name], f"{path}: {name}") for name in ("x_train", "x_test"))
     train, test = labelled(x, y, classes, path), labelled(x_test, y_test, classes, path)
     check_alike(train, test, path)
     own = statistics(x) if x.dtype == np.uint8 else Normalisation()
-    users, test_users = (held.get(f"users_{part}") for part in ("train", "test"))
-    for name, found, rows in (("users_train", users, len(train)), ("users_test", test_users, len(test))):
-        if found is not None and (found.shape != (rows,) or found.dtype.kind not in "iuU"):
-            raise UserError(f"{path}: {name} must have one name or whole number for each of the {rows} samples")
+    users, test_users = _owners(held, "users_train", len(train), path), _owners(held, "users_test", len(test), path)
     if users is None:
         return Source(train, test, classes, own.mean, own.std)
     names, places, test_places = known_users(users, users[:0] if test_users is None else test_users)

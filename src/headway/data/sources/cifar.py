@@ -79,7 +79,7 @@ def _binary(path: Path, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     """Pixels (n, 3, 32, 32) and labels of one file: rows of label bytes and 3,072 bytes, red before green and blue."""
     raw, row = read_bytes(path), layout.labels + _PIXELS
     if not raw or len(raw) % row:
-        raise Damaged(f"{path} is truncated: its {len(raw)} bytes are no whole number of rows of {row}")
+        raise Damaged(f"{path} is truncated: its {len(raw)} bytes are not a whole number of rows of {row}")
     rows = np.frombuffer(raw, np.uint8).reshape(-1, row)
     return rows[:, layout.labels :].reshape(-1, 3, 32, 32), rows[:, layout.labels - 1]
 

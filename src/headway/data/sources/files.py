@@ -105,7 +105,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as fault:
-        raise Damaged(f"{path} is no UTF-8 text: {cause(fault)}") from None
+        raise Damaged(f"{path} is not UTF-8 text: {cause(fault)}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -117,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as fault:
-        raise Damaged(f"{path} is no complete JSON file: {cause(fault)}") from None
+        raise Damaged(f"{path} is not a complete JSON file: {cause(fault)}") from None
     if not isinstance(found, dict):
         raise Damaged(f"{path} holds no JSON object, but a {type(found).__name__}")
     return found
@@ -152,7 +152,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             if start.startswith(_NPY):
                 return {"": _array(file, path.stat().st_size)}
             if not start.startswith(_ZIP):
-                raise ValueError(f"it is no {'.npy file' if path.suffix == '.npy' else '.npz archive'}")
+                raise ValueError(f"it is not an {'.npy file' if path.suffix == '.npy' else '.npz archive'}")
             with zipfile.ZipFile(file) as packed:
                 entries = {entry.filename.removesuffix(".npy"): entry for entry in packed.infolist()}
                 check_unpacked(path, sum(entry.file_size for entry in packed.infolist()))

@@ -29,6 +29,25 @@ def _loaded(name: str) -> Any:
         raise UserError(f"the Hugging Face data set '{name}' cannot be loaded: {cause(fault)}") from None
 
 
+def _parts(name: str) -> tuple[list[Any], str]:
+    """The training and the test split of a data set, and the name of the latter."""
+    loaded = _loaded(name)
+    splits = list(loaded)
+    test = next((part for part in TESTS if part in splits), None)
+    if "train" not in splits or test is None:
+        raise UserError(f"'{name}' has the splits {', '.join(map(str, splits))}; it must have train and test")
+    return [loaded["train"], loaded[test]], test
+
+
+def _check_targets(y: np.ndarray, y_test: np.ndarray, where: str, test: str) -> None:
+    if {y.dtype.kind, y_test.dtype.kind} - set("fiu"):
+        raise UserError(f"{where} holds no numbers; name a column of labels or numbers")
+    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
+        raise UserError(
+            f"{where} is {y.dtype} in train and {y_test.dtype} in {test}; both must be labels or both numbers"
+        )
+
+
 def _columns(name: str, split: Any, chosen: list[str]) -> tuple[str, str]:
     """The columns of samples and targets: those named, else the first of images and the first of class labels."""
     kinds = {column: type(kind).__name__ for column, kind in split.features.items()}
@@ -72,23 +91,12 @@ def huggingface(argument: str, data_dir: str | None) -> Source:
     name, *chosen = argument.split(",")
     if len(chosen) not in (0, 2, 3):
         raise UserError(f"data is 'hf:{argument}'; write hf:NAME, hf:NAME,SAMPLES,TARGETS or …,USERS")
-    loaded = _loaded(name)
-    splits = list(loaded)
-    test = next((part for part in TESTS if part in splits), None)
-    if "train" not in splits or test is None:
-        raise UserError(f"'{name}' has the splits {', '.join(map(str, splits))}; it must have train and test")
-    parts = [loaded["train"], loaded[test]]
+    parts, test = _parts(name)
     samples, targets = _columns(name, parts[0], chosen)
     x, x_test = (_samples(name, samples, part) for part in parts)
     y, y_test = (np.asarray(list(part[targets])) for part in parts)
     labels = getattr(parts[0].features[targets], "names", None)
-    if {y.dtype.kind, y_test.dtype.kind} - set("fiu"):
-        raise UserError(f"'{name}': '{targets}' holds no numbers; name a column of labels or numbers")
-    if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
-        raise UserError(
-            f"'{name}': '{targets}' is {y.dtype} in train and {y_test.dtype} in {test};"
-            " both must be labels or both numbers"
-        )
+    _check_targets(y, y_test, f"'{name}': '{targets}'", test)
     classes = len(labels) if labels and y.dtype.kind != "f" else counted(y, y_test, f"'{name}'")
     pools = labelled(x, y, classes, f"'{name}'"), labelled(x_test, y_test, classes, f"'{name}'")
     check_alike(*pools, f"'{name}'")

@@ -43,9 +43,9 @@ def written(folder: Path) -> Iterator[Written]:
         content = read_json(path)
         users, data = content.get("users"), content.get("user_data")
         if not isinstance(users, list) or not isinstance(data, dict):
-            raise Damaged(f"{path} is no file of LEAF: it must have 'users' and 'user_data'")
+            raise Damaged(f"{path} is not a file of LEAF: it must have 'users' and 'user_data'")
         if not all(isinstance(user, str) for user in users):
-            raise Damaged(f"{path} is no file of LEAF: 'users' must be a list of names")
+            raise Damaged(f"{path} is not a file of LEAF: 'users' must be a list of names")
         for user in users:
             own = data.get(user)
             if not isinstance(own, dict) or not all(isinstance(own.get(key), list) for key in ("x", "y")):
@@ -88,7 +88,7 @@ def _numbers(of: Written) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         labels = np.full(1, np.nan)
     if labels.ndim != 1 or not (np.abs(labels) < 2**31).all() or (labels != np.floor(labels)).any():
-        raise Damaged(f"{of.where} has labels that are no whole numbers")
+        raise Damaged(f"{of.where} has labels that are not whole numbers")
     return labels.astype(np.int64)
 
 
@@ -100,7 +100,7 @@ def _glyphs(of: Written) -> np.ndarray:
     try:
         x = np.array(of.x, np.float64).reshape(len(of.x), 1, 28, 28)
     except (TypeError, ValueError, OverflowError):
-        raise Damaged(f"{of.where} has images that are no 784 numbers") from None
+        raise Damaged(f"{of.where} has images that are not 784 numbers") from None
     if not ((x >= 0) & (x <= 1)).all():
         raise Damaged(f"{of.where} has pixels outside 0 to 1")
     return np.rint(x * 255).astype(np.uint8)
@@ -152,7 +152,7 @@ def femnist(argument: str, data_dir: str | None) -> Source:
 
 def _names(of: Written, images: Path) -> list[Path]:
     if not all(isinstance(name, str) for name in of.x):
-        raise Damaged(f"{of.where} has images that are no names of files")
+        raise Damaged(f"{of.where} has images that are not names of files")
     return [images / Path(name).name for name in of.x]
 
 
@@ -191,7 +191,7 @@ def celeba(argument: str, data_dir: str | None) -> Source:
 
 def _following(of: Written) -> np.ndarray:
     if not all(isinstance(letter, str) and len(letter) == 1 for letter in of.y):
-        raise Damaged(f"{of.where} has labels that are no single characters")
+        raise Damaged(f"{of.where} has labels that are not single characters")
     return text.tokens("".join(of.y), of.path)
 
 

@@ -45,7 +45,7 @@ def read_idx(path: Path) -> np.ndarray:
         raise Missing(f"{path} is missing; put it (or {packed.name}) there")
     raw = read_bytes(path) if path.is_file() else _unpacked(packed)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
-        raise Damaged(f"{path} is no idx file of bytes")
+        raise Damaged(f"{path} is not an idx file of bytes")
     head, shape = 4 + 4 * raw[3], tuple[int, ...]()
     if len(raw) >= head:
         shape = tuple(np.frombuffer(raw, ">u4", count=raw[3], offset=4).tolist())

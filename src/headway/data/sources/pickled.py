@@ -60,7 +60,7 @@ class _Array:
             raise _Refused("it holds an array of something else than bytes")
         # a tuple within the shape would be repeated by the product, and printed level by level
         if not isinstance(shape, tuple) or len(shape) > _DIMENSIONS or any(type(size) is not int for size in shape):
-            raise _Refused("it holds an array whose shape is no short row of whole numbers")
+            raise _Refused("it holds an array whose shape is not a short row of whole numbers")
         raw = data if isinstance(data, bytes) else data.encode("latin-1")
         if math.prod(shape) != len(raw):
             raise ValueError(f"an array of shape {shape} cannot have {len(raw)} bytes")
@@ -116,7 +116,7 @@ class _Machine:
                 items = self.since_mark() if instruction == "SETITEMS" else self.last(2)
                 # a key is hashed: tuples nested deeply enough would overflow the stack of the process
                 if not all(isinstance(key, str | bytes) for key in items[::2]):
-                    raise _Refused("it holds a key that is no text")
+                    raise _Refused("it holds a key that is not text")
                 self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
             case "GLOBAL":
                 self.stack.append(_Name(argument))
@@ -174,4 +174,4 @@ def read_pickled(path: Path) -> dict[str, Any]:
     except _Refused as fault:
         raise Damaged(f"{path} is refused: {fault}") from None
     except Exception as fault:  # a file can be wrong in any way, memory and depth of calls among them
-        raise Damaged(f"{path} is truncated or no file of CIFAR's python layout: {cause(fault)}") from None
+        raise Damaged(f"{path} is truncated or not a file of CIFAR's python layout: {cause(fault)}") from None

@@ -46,7 +46,7 @@ class Stream:
     def extend(self, windows: Sequence[object], where: str) -> None:
         for window in windows:
             if not isinstance(window, str) or len(window) != LENGTH:
-                raise Damaged(f"{where} has a sample that is no text of {LENGTH} characters")
+                raise Damaged(f"{where} has a sample that is not a text of {LENGTH} characters")
             new = next((gap for gap in range(LENGTH) if self.last[gap:] == window[: LENGTH - gap]), LENGTH)
             self.pieces.append(window[LENGTH - new :])
             self.length += new
