@@ -1,7 +1,7 @@
 """Slots that were renamed: runs stored under the old names go on with the same bits, and the old names still work.
 
-tests/old_names has each of `METHODS` after two of four rounds, saved by commit 8d003e5, before the names changed. It was
-made there by `play(folder, name, rounds=2)`, and the summaries, which name a machine, were removed.
+tests/old_names has each of `METHODS` after two of four rounds, saved by commit 8d003e5, before the names changed. It
+was made there by `play(folder, name, rounds=2)`, and the summaries, which name a machine, were removed.
 """
 
 from __future__ import annotations
