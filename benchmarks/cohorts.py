@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headway.bench.table import write
+from headway.bench.table import write_result
 from headway.data.federation import Federation, Pool
 from headway.engine.choice import choose
 from headway.engine.simulation import begin, simulate
@@ -133,7 +133,7 @@ def main() -> None:
         return
     result = sweep(arguments.executor, arguments.rounds, arguments.quick)
     if arguments.out:
-        print(f"wrote {write(result, arguments.out)}", file=sys.stderr)
+        print(f"wrote {write_result(result, arguments.out)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
 from headway.bench import measure, peer_flower, peers, table
-from headway.bench.loop import LocalSGD, Orders, PlainLoop, Variant
-from headway.bench.workloads import WORKLOADS, named
+from headway.bench.loop import LocalSGD, PlainLoop, RoundBatches, Variant
+from headway.bench.workloads import WORKLOADS, workloads
 from headway.cli.main import app
 from headway.data.batches import plan
 from headway.data.federation import Federation, Pool
@@ -75,7 +75,7 @@ def _world(**settings: object) -> World:
     return build(scenario, method("fedavg"), model=model, federation=_images((5, 12, 20, 8)))
 
 
-def _same_orders(world: World) -> Orders:
+def _same_orders(world: World) -> RoundBatches:
     """Headway's own cohorts and batches, as the loop takes them."""
 
     def orders(number: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
@@ -107,7 +107,7 @@ def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float)
 def test_the_plain_loop_reads_every_sample_of_its_cohort_once_an_epoch() -> None:
     world = _world()
     loop = PlainLoop(world, Variant())
-    for size, batches in loop.orders(1):
+    for size, batches in loop.batches(1):
         rows = torch.cat(list(batches))
         owner = next(own for own in world.federation.clients if rows[0] in own)
         assert len(owner) == size
@@ -142,7 +142,7 @@ def test_dropout_is_in_the_cnn_of_every_engine() -> None:
     federation = workload.federation()
     local = LocalSGD(workload.module(), federation, workload.scenario("cpu", "fp32"), torch.device("cpu"), Variant())
     rows = torch.arange(2)
-    x = local.inputs(federation.train.x[rows])
+    x = local.normalise(federation.train.x[rows])
     assert not torch.equal(local.module(x), local.module(x))
 
 
@@ -181,8 +181,8 @@ def test_json_has_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (file,) = tmp_path.iterdir()
     assert file.name.endswith("-mlp.json")
     assert json.loads(file.read_text()) == result
-    assert table.write(result, tmp_path).name == f"{file.stem}-2.json"  # nothing is overwritten
-    assert table.write(result, tmp_path).name == f"{file.stem}-3.json"
+    assert table.write_result(result, tmp_path).name == f"{file.stem}-2.json"  # nothing is overwritten
+    assert table.write_result(result, tmp_path).name == f"{file.stem}-3.json"
 
 
 def test_executors_are_measured_in_every_precision() -> None:
@@ -221,8 +221,8 @@ def test_the_table_names_the_extra_of_what_is_missing(monkeypatch: pytest.Monkey
 def test_engines_are_all_a_scenario_can_ask_for() -> None:
     assert measure.executors()[-1] == "auto"
     assert {"serial", "batched", "pool"} < set(measure.executors())
-    assert measure.chosen(["auto", "auto"]) == ("loop", "auto")
-    every = measure.chosen(None)
+    assert measure.choose_engines(["auto", "auto"]) == ("loop", "auto")
+    every = measure.choose_engines(None)
     assert every[0] == "loop"
     assert {"serial", "pool:compiled", "batched:compiled", "graphed", "auto", "pfl", "flower"} < set(every)
     assert not any(name.startswith("graphed:") for name in every)
@@ -254,12 +254,12 @@ def test_a_wrong_name_is_one_line(arguments: list[str], words: str) -> None:
 
 
 def test_workloads_by_name() -> None:
-    assert [work.name for work in named(["cnn", "mlp"])] == ["cnn", "mlp"]
+    assert [work.name for work in workloads(["cnn", "mlp"])] == ["cnn", "mlp"]
 
 
 def test_a_peer_that_fails_says_its_last_line() -> None:
     """Whether or not a simulator is installed, its process ends with one line and no traceback."""
-    order = peers.Order("pfl", "no such workload", "cpu", Variant())
+    order = peers.PeerJob("pfl", "no such workload", "cpu", Variant())
     with pytest.raises(peers.PeerFailed) as fault:
         peers.PeerEngine(order)
     assert "\n" not in str(fault.value)
@@ -284,14 +284,14 @@ def test_ctrl_c_while_a_peer_starts_ends_it(again: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(peers.PeerEngine, "_ready", interrupted)
     monkeypatch.setattr(subprocess.Popen, "wait", impatient)
     with pytest.raises(KeyboardInterrupt):
-        peers.PeerEngine(peers.Order("pfl", "no such workload", "cpu", Variant()))
+        peers.PeerEngine(peers.PeerJob("pfl", "no such workload", "cpu", Variant()))
     (process,) = started
     assert process.returncode == (-signal.SIGKILL if again else 1)
 
 
 def test_an_order_survives_the_way() -> None:
-    order = peers.Order("flower", "cnn", "cuda:1", Variant("tf32", True))
-    assert peers.Order.read(order.written()) == order
+    order = peers.PeerJob("flower", "cnn", "cuda:1", Variant("tf32", True))
+    assert peers.PeerJob.read(order.written()) == order
 
 
 def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
@@ -301,7 +301,7 @@ def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
     message = SimpleNamespace(content={"arrays": SimpleNamespace(to_torch_state_dict=lambda: start)})
     seeded = partial(isolated, (5, 0), torch.device("cpu"))
     with seeded():
-        found, samples = peer_flower._tutorial_training(message, client, peers.Order("", "mlp", "cpu", Variant()))
+        found, samples = peer_flower._tutorial_training(message, client, peers.PeerJob("", "mlp", "cpu", Variant()))
     federation = workload.federation()
     rows = torch.as_tensor(np.asarray(federation.clients[client]))
     assert samples == len(rows)
@@ -319,7 +319,7 @@ def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
 def test_a_peer_that_is_installed_plays(name: str) -> None:
     if peers.PEERS[name].missing:
         pytest.skip(f"{name} is not installed")
-    engine = peers.PeerEngine(peers.Order(name, "mlp", "cpu", Variant()))
+    engine = peers.PeerEngine(peers.PeerJob(name, "mlp", "cpu", Variant()))
     engine.play()
     engine.close()
     assert engine.process.returncode == 0
