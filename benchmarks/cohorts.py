@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from headway.bench.table import write
-from headway.data.federation import Federation, Samples
-from headway.engine.building import build
+from headway.bench.table import write_result
+from headway.data.federation import Federation, Pool
 from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.engine.building import build
 from headway.methods.spelling import method
 from headway.random import generator
 from headway.runs.environment import commit, environment
@@ -66,8 +66,8 @@ def play(case: Case) -> dict[str, Any]:
     """One case in this process: seconds of each round after the first, and the most memory it ever had."""
     draw = generator(0, "bench/data")
     x = torch.from_numpy(draw.integers(0, 256, (SAMPLES, FEATURES), dtype=np.uint8))
-    pool = Samples(x, torch.from_numpy(draw.integers(0, CLASSES, SAMPLES)))
-    federation = Federation(pool, Samples(pool.x[:100], pool.y[:100]), Clients(case.population), CLASSES)
+    pool = Pool(x, torch.from_numpy(draw.integers(0, CLASSES, SAMPLES)))
+    federation = Federation(pool, Pool(pool.x[:100], pool.y[:100]), Clients(case.population), CLASSES)
     scenario = Scenario(
         model="mlp",
         cohort_size=case.cohort,
@@ -133,7 +133,7 @@ def main() -> None:
         return
     result = sweep(arguments.executor, arguments.rounds, arguments.quick)
     if arguments.out:
-        print(f"wrote {write(result, arguments.out)}", file=sys.stderr)
+        print(f"wrote {write_result(result, arguments.out)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return

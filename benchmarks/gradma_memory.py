@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from headway.methods.server import remembering
+from headway.methods.server import update_memory
 from headway.methods.slots import Uploads
 from headway.random import key, uniform
 from headway.trees import nbytes
@@ -40,7 +40,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     sizes = [arguments.parameters // 8] * 7
     sizes.append(arguments.parameters - sum(sizes))
-    slot = remembering(momentum=0.5, memory_decay=0.5, memory=arguments.rows)
+    slot = update_memory(momentum=0.5, memory_decay=0.5, memory=arguments.rows)
     model = vector("model", sizes, device)
     state = slot.server_state(model, arguments.rows)
     taken = []

@@ -17,12 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headway.bench.loop import settle
+from headway.bench.loop import wait_for
 from headway.bench.measure import WARM_UP, HeadwayEngine, default_precision
-from headway.bench.table import write
-from headway.bench.workloads import named
-from headway.engine.building import build, device_of
+from headway.bench.table import write_result
+from headway.bench.workloads import workloads
 from headway.engine.cost import passes
+from headway.engine.building import build
+from headway.engine.building import device_of
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.runs.environment import commit, environment
@@ -31,7 +32,7 @@ from headway.runs.environment import commit, environment
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     device = device_of(arguments.device)
     precision = default_precision(device) if arguments.precision == "auto" else arguments.precision
-    (workload,) = named([arguments.workload])
+    (workload,) = workloads([arguments.workload])
     plain = workload.experiment(str(device), precision)
     names = list(dict.fromkeys(["fedavg", *arguments.methods]))
     building = [
@@ -45,10 +46,10 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     seconds: list[list[float]] = [[] for _ in engines]
     for turn in range(WARM_UP + arguments.rounds):
         for engine, taken in list(zip(engines, seconds, strict=True))[:: 1 if turn % 2 else -1]:
-            settle(device)
+            wait_for(device)
             start = time.perf_counter()
             engine.play()
-            settle(device)
+            wait_for(device)
             if turn >= WARM_UP:
                 taken.append(time.perf_counter() - start)
     medians = [statistics.median(taken) for taken in seconds]
@@ -93,7 +94,7 @@ def main() -> None:
             ratio, count = one["ratio_to_fedavg"], one["passes"]
             print(f"{one['name']:24} {one['seconds_per_round']:.4f} s  {ratio:5.2f} × FedAvg, {count:.2f} passes")
     if arguments.out is not None:
-        print(f"wrote {write(result, arguments.out)}")
+        print(f"wrote {write_result(result, arguments.out)}")
 
 
 if __name__ == "__main__":

@@ -22,18 +22,19 @@ from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
 from headway.bench import measure, peer_flower, peers, table
-from headway.bench.loop import LocalSGD, Orders, PlainLoop, Variant
-from headway.bench.workloads import WORKLOADS, named
+from headway.bench.loop import LocalSGD, PlainLoop, RoundBatches, Variant
+from headway.bench.workloads import WORKLOADS, workloads
 from headway.cli.main import app
 from headway.data.batches import plan
-from headway.data.federation import Federation, Samples
-from headway.engine.building import build
-from headway.engine.executor import CannotExecute, Executor
-from headway.engine.experiment import Experiment
+from headway.data.federation import Federation, Pool
 from headway.engine.round import run_round
-from headway.engine.serial import Serial
 from headway.engine.server import initial_state
+from headway.engine.executor import CannotExecute
+from headway.engine.executor import Executor
+from headway.engine.serial import Serial
 from headway.engine.states import ClientStates
+from headway.engine.experiment import Experiment
+from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -54,12 +55,12 @@ WORK["resnet18-b10"] = (10, 50, 10)
 def _images(sizes: tuple[int, ...], shape: tuple[int, ...] = (3, 8, 8)) -> Federation:
     draw = np.random.default_rng(0)
     rows = sum(sizes)
-    pool = Samples(
+    pool = Pool(
         torch.from_numpy(draw.integers(0, 256, (rows, *shape), dtype=np.uint8)),
         torch.from_numpy(draw.integers(0, 4, rows)),
     )
     clients = np.split(np.arange(rows), np.cumsum(sizes)[:-1])
-    return Federation(pool, Samples(pool.x[:4], pool.y[:4]), clients, 4, (0.5, 0.4, 0.3), (0.3, 0.2, 0.1))
+    return Federation(pool, Pool(pool.x[:4], pool.y[:4]), clients, 4, (0.5, 0.4, 0.3), (0.3, 0.2, 0.1))
 
 
 def _convolutional() -> nn.Module:
@@ -77,7 +78,7 @@ def _world(**settings: object) -> Experiment:
     return build(scenario, method("fedavg"), model=model, federation=_images((5, 12, 20, 8)))
 
 
-def _same_orders(experiment: Experiment) -> Orders:
+def _same_orders(experiment: Experiment) -> RoundBatches:
     """Headway's own cohorts and batches, as the loop takes them."""
 
     def orders(number: int) -> Iterator[tuple[int, list[torch.Tensor]]]:
@@ -100,9 +101,7 @@ def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float)
     for number in (1, 2, 3):
         loop.play()
         with experiment.arithmetic():
-            model, _ = run_round(
-                experiment, model, ClientStates(), executor, experiment.client_rounds.cohort(number), number
-            )
+            model, _ = run_round(experiment, model, ClientStates(), executor, experiment.client_rounds.cohort(number), number)
     assert float((model.theta - experiment.network.parameters).norm()) > 0.1
     for (name, leaf), mine in zip(model.theta.leaves.items(), loop.local.values, strict=True):
         torch.testing.assert_close(mine, leaf, rtol=0, atol=1e-10, msg=name)
@@ -111,7 +110,7 @@ def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float)
 def test_the_plain_loop_reads_every_sample_of_its_cohort_once_an_epoch() -> None:
     experiment = _world()
     loop = PlainLoop(experiment, Variant())
-    for size, batches in loop.orders(1):
+    for size, batches in loop.batches(1):
         rows = torch.cat(list(batches))
         owner = next(own for own in experiment.federation.clients if rows[0] in own)
         assert len(owner) == size
@@ -146,7 +145,7 @@ def test_dropout_is_in_the_cnn_of_every_engine() -> None:
     federation = workload.federation()
     local = LocalSGD(workload.module(), federation, workload.scenario("cpu", "fp32"), torch.device("cpu"), Variant())
     rows = torch.arange(2)
-    x = local.inputs(federation.train.x[rows])
+    x = local.normalise(federation.train.x[rows])
     assert not torch.equal(local.module(x), local.module(x))
 
 
@@ -185,8 +184,8 @@ def test_json_has_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (file,) = tmp_path.iterdir()
     assert file.name.endswith("-mlp.json")
     assert json.loads(file.read_text()) == result
-    assert table.write(result, tmp_path).name == f"{file.stem}-2.json"  # nothing is overwritten
-    assert table.write(result, tmp_path).name == f"{file.stem}-3.json"
+    assert table.write_result(result, tmp_path).name == f"{file.stem}-2.json"  # nothing is overwritten
+    assert table.write_result(result, tmp_path).name == f"{file.stem}-3.json"
 
 
 def test_executors_are_measured_in_every_precision() -> None:
@@ -225,8 +224,8 @@ def test_the_table_names_the_extra_of_what_is_missing(monkeypatch: pytest.Monkey
 def test_engines_are_all_a_scenario_can_ask_for() -> None:
     assert measure.executors()[-1] == "auto"
     assert {"serial", "batched", "pool"} < set(measure.executors())
-    assert measure.chosen(["auto", "auto"]) == ("loop", "auto")
-    every = measure.chosen(None)
+    assert measure.choose_engines(["auto", "auto"]) == ("loop", "auto")
+    every = measure.choose_engines(None)
     assert every[0] == "loop"
     assert {"serial", "pool:compiled", "batched:compiled", "graphed", "auto", "pfl", "flower"} < set(every)
     assert not any(name.startswith("graphed:") for name in every)
@@ -258,12 +257,12 @@ def test_a_wrong_name_is_one_line(arguments: list[str], words: str) -> None:
 
 
 def test_workloads_by_name() -> None:
-    assert [work.name for work in named(["cnn", "mlp"])] == ["cnn", "mlp"]
+    assert [work.name for work in workloads(["cnn", "mlp"])] == ["cnn", "mlp"]
 
 
 def test_a_peer_that_fails_says_its_last_line() -> None:
     """Whether or not a simulator is installed, its process ends with one line and no traceback."""
-    order = peers.Order("pfl", "no such workload", "cpu", Variant())
+    order = peers.PeerJob("pfl", "no such workload", "cpu", Variant())
     with pytest.raises(peers.PeerFailed) as fault:
         peers.PeerEngine(order)
     assert "\n" not in str(fault.value)
@@ -288,14 +287,14 @@ def test_ctrl_c_while_a_peer_starts_ends_it(again: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(peers.PeerEngine, "_ready", interrupted)
     monkeypatch.setattr(subprocess.Popen, "wait", impatient)
     with pytest.raises(KeyboardInterrupt):
-        peers.PeerEngine(peers.Order("pfl", "no such workload", "cpu", Variant()))
+        peers.PeerEngine(peers.PeerJob("pfl", "no such workload", "cpu", Variant()))
     (process,) = started
     assert process.returncode == (-signal.SIGKILL if again else 1)
 
 
 def test_an_order_survives_the_way() -> None:
-    order = peers.Order("flower", "cnn", "cuda:1", Variant("tf32", True))
-    assert peers.Order.read(order.written()) == order
+    order = peers.PeerJob("flower", "cnn", "cuda:1", Variant("tf32", True))
+    assert peers.PeerJob.read(order.written()) == order
 
 
 def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
@@ -305,7 +304,7 @@ def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
     message = SimpleNamespace(content={"arrays": SimpleNamespace(to_torch_state_dict=lambda: start)})
     seeded = partial(isolated, (5, 0), torch.device("cpu"))
     with seeded():
-        found, samples = peer_flower._tutorial_training(message, client, peers.Order("", "mlp", "cpu", Variant()))
+        found, samples = peer_flower._tutorial_training(message, client, peers.PeerJob("", "mlp", "cpu", Variant()))
     federation = workload.federation()
     rows = torch.as_tensor(np.asarray(federation.clients[client]))
     assert samples == len(rows)
@@ -323,7 +322,7 @@ def test_the_tutorial_s_client_does_the_workload_s_steps() -> None:
 def test_a_peer_that_is_installed_plays(name: str) -> None:
     if peers.PEERS[name].missing:
         pytest.skip(f"{name} is not installed")
-    engine = peers.PeerEngine(peers.Order(name, "mlp", "cpu", Variant()))
+    engine = peers.PeerEngine(peers.PeerJob(name, "mlp", "cpu", Variant()))
     engine.play()
     engine.close()
     assert engine.process.returncode == 0
@@ -354,8 +353,8 @@ def test_only_clients_that_take_part_are_made() -> None:
             return rows
 
     draw = np.random.default_rng(0)
-    pool = Samples(torch.from_numpy(draw.random((cohorts.SAMPLES, 6))), torch.from_numpy(draw.integers(0, 3, 10_000)))
-    federation = Federation(pool, Samples(pool.x[:9], pool.y[:9]), Watched(1_000_000), 3)
+    pool = Pool(torch.from_numpy(draw.random((cohorts.SAMPLES, 6))), torch.from_numpy(draw.integers(0, 3, 10_000)))
+    federation = Federation(pool, Pool(pool.x[:9], pool.y[:9]), Watched(1_000_000), 3)
     scenario = Scenario(model="linear", cohort_size=5, epochs=1, device="cpu", rounds=2)
     experiment = build(scenario, method("fedavg"), federation=federation)
     model = initial_state(experiment)

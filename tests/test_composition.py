@@ -141,16 +141,16 @@ def test_the_order_of_a_composition_does_not_matter() -> None:
 
 REFUSED = {
     "fedacg+momentum": ("server slot", "momentum(momentum=0.85", "momentum(momentum=0.4"),
-    "gradma-s+acg": ("server slot", "remembering(", "momentum(momentum=0.85"),
+    "gradma-s+acg": ("server slot", "update_memory(", "momentum(momentum=0.85"),
     "fedadam+momentum": ("server slot", "adam(", "momentum(momentum=0.4"),
     "fedagm+momentum": ("server slot", "interpolation(", "momentum(momentum=0.4"),
     "scaffold+fedcm": ("local slot", "controlled()", "mixed(alpha=0.1)"),
-    "gradma-w+fednag": ("local slot", "remembering(", "nesterov(gamma=0.9)"),
+    "gradma-w+fednag": ("local slot", "gradient_memory(", "nesterov(gamma=0.9)"),
     "fedlc+fedagm:alpha=0.5": ("objective slot", "calibrated(", "task(alpha=0.5)"),
     "fedacg:lam=0.5+acg:lam=0.6": ("broadcast slot", "lookahead(lam=0.5)", "lookahead(lam=0.6)"),
     "fedpaq:bits=4+fedpaq:bits=8": ("wire slot", "quantised(bits=4", "quantised(bits=8"),
     "fedprox:mu=0.1+prox:beta=0.2": ("objective slot", "proximal(beta=0.1", "proximal(beta=0.2"),
-    "mifa+gradma-s": ("server slot", "remembering(", "local slot", "changes("),
+    "mifa+gradma-s": ("server slot", "update_memory(", "local slot", "delta_changes("),
     "feddc+scaffold": ("drift(", "controlled()"),
 }
 """What cannot be joined, and what the refusal names: the slot and both values in it."""
@@ -181,8 +181,8 @@ UNMET: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("broadcast slot", "vector(name='velocity')", "server slot", "average("),
     ),
     "a server whose upload nobody makes": (
-        {"server": server.latest_mean()},
-        ("server slot", "latest_mean(", "'change'", "local slot", "sgd()"),
+        {"server": server.latest_update_mean()},
+        ("server slot", "latest_update_mean(", "'change'", "local slot", "sgd()"),
     ),
     "two task losses": (
         {"objective": (objective.calibrated(1.0), objective.task(0.5))},

@@ -28,7 +28,7 @@ from headway.engine.server import GlobalState, initial_state
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods.catalogue import METHODS
-from headway.methods.server import remembering
+from headway.methods.server import update_memory
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
 from headway.scenario import Scenario
@@ -230,7 +230,7 @@ def test_a_memory_smaller_than_a_cohort_is_refused(name: str) -> None:
         with pytest.raises(UserError) as refusal:
             experiment(f"{name}:memory={memory}")
         assert str(refusal.value) == (
-            f"server slot remembering of method '{name}:memory={memory}': "
+            f"server slot update_memory of method '{name}:memory={memory}': "
             f"memory is {memory}, less than the 3 clients of a round; use 0 or at least 3"
         )
     for memory in (0, 3):
@@ -252,7 +252,7 @@ EVICTIONS: list[tuple[tuple[int, int], dict[int, int]]] = [
 
 def test_evictions_follow_algorithm_4_step_by_step() -> None:
     """Counters as on paper; a row is −Δ_i when it enters, β₂D[i] − Δ_i when its client returns, β₂D[i] when not."""
-    decay, slot = 0.5, remembering(0.9, 0.5, 3)
+    decay, slot = 0.5, update_memory(0.9, 0.5, 3)
     draw = np.random.default_rng(4)
     theta = two_leaves(np.zeros(5))
     state = slot.server_state(theta, 8)

@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from conftest import two_leaves
 from headway.engine.compile import traced
-from headway.methods.projection import many, project_rows, project_three, project_three_by_tensor, three
-from headway.trees import leaves_of, row, stack
-from headway.vectors import Vector
+from headway.methods.projection import many_rows, project_rows, project_three, project_three_by_tensor, three_rows
+from headway.vectors import Vector, leaves_of, row, stack
 from reference.cone import nearest_in_cone_exactly
 
 
@@ -163,7 +162,7 @@ def test_many_rows_of_a_thin_cone_have_the_point_they_were_made_for(
 
     Rows come in pairs that are opposite but for a few digits and cancel in p, or are repeated, zero or short.
     """
-    monkeypatch.setattr(many, "CHUNK", 6)
+    monkeypatch.setattr(many_rows, "CHUNK", 6)
     draw = np.random.default_rng(count)
     turn = np.array([[1]])
     for _ in range(4):
@@ -265,7 +264,13 @@ def test_every_form_of_the_clients_programme_says_the_same(
 ) -> None:
     """One client, a stack of clients and a traced program, with leaves of no, one, one piece's and more numbers."""
     draw = torch.Generator().manual_seed(3)
-    shapes = {"none": (0,), "one": (), "piece": (three.PIECE,), "more": (three.PIECE + 1,), "table": (40, 501)}
+    shapes = {
+        "none": (0,),
+        "one": (),
+        "piece": (three_rows.PIECE,),
+        "more": (three_rows.PIECE + 1,),
+        "table": (40, 501),
+    }
 
     def one() -> Vector:
         return Vector({name: torch.randn(shape, generator=draw).to(kind) for name, shape in shapes.items()})
@@ -273,18 +278,18 @@ def test_every_form_of_the_clients_programme_says_the_same(
     p = one()
     rows = (one() - p, one() - 0.01 * p, p - one())
     used: list[str] = []
-    groups = three._groups
+    groups = three_rows._groups
 
-    def watched(p: Vector, rows: three.Three) -> Any:
+    def watched(p: Vector, rows: three_rows.Three) -> Any:
         found = groups(p, rows)
         used.append(type(found[0]).__name__)
         return found
 
-    monkeypatch.setattr(three, "_groups", watched)
+    monkeypatch.setattr(three_rows, "_groups", watched)
     alone = project(p, rows)
     twice = vmap(lambda *vectors: project(vectors[0], vectors[1:]))(*(stack([vector, vector]) for vector in (p, *rows)))
     program = traced(lambda *vectors: project(vectors[0], vectors[1:]), (p, *rows), compiled=False)
-    assert used == ["_Table", "_Pieces", "_Apart"]
+    assert used == ["_Table", "_Pieces", "_Separate"]
     exact = project(p.to(torch.float64), tuple(row.to(torch.float64) for row in rows))
     rounding = float(p.norm()) * (1e-6 if kind == torch.float32 else 1e-2)
     assert float((exact - p.to(torch.float64)).norm()) > 10 * rounding, "some row must be in the way"

@@ -249,7 +249,7 @@ UNMET: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("add a value of your own whose finish uploads it and that has provides = ('upload:rows',)",),
     ),
     "the update itself": (
-        {"local": hw.local.changes(), "server": hw.server.dual_mean(0.1)},
+        {"local": hw.local.delta_changes(), "server": hw.server.dual_mean(0.1)},
         ("needs 'delta'", "take a local rule without replaces_delta"),
     ),
 }

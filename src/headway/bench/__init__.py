@@ -1,1 +1,1 @@
-"""The same federated work through Headway's executors, a plain PyTorch loop and other simulators, side by side."""
+"""Times the same federated work in Headway's executors, in a plain PyTorch loop and in other simulators."""

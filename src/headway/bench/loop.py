@@ -1,7 +1,7 @@
-"""FedAvg as a good engineer writes it by hand in PyTorch, without compilation or graphs: what the others are held to.
+"""FedAvg by hand in PyTorch, without compilation or graphs: the plain loop with which all engines are compared.
 
-Data on the device as bytes, one optimiser for all clients, fused lists of tensors (`foreach`) for clipping, stepping,
-resetting and averaging, no wait for the device inside a round, and the faster of its variants.
+It is written to be fast: data on the device as bytes, one optimiser for all clients, lists of tensors (`foreach`) for
+clipping, stepping, resetting and averaging, no wait for the device inside a round, and the fastest of its variants.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from headway.scenario import Scenario
 TRIAL_STEPS = 5
 TRIALS = 3
 
-Orders = Callable[[int], Iterable[tuple[int, Sequence[Tensor]]]]
-"""Round → for each client that takes part, its number of samples and the rows of each of its batches, on the device."""
+RoundBatches = Callable[[int], Iterable[tuple[int, Sequence[Tensor]]]]
+"""Round → for each client of the cohort, its number of samples and the rows of each of its batches, on the device."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What PyTorch leaves to the programmer: tf32 or not, and how images lie in memory."""
+    """Choices that PyTorch leaves to the programmer: whether to use tf32, and how images lie in memory."""
 
     precision: str = "fp32"
     channels_last: bool = False
@@ -46,6 +46,7 @@ class Variant:
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
+        """Sets the process's use of tf32, and restores it."""
         matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
         before = matmul.allow_tf32, convolution.allow_tf32
         matmul.allow_tf32 = convolution.allow_tf32 = self.precision == "tf32"
@@ -56,6 +57,7 @@ class Variant:
 
 
 def variants(module: nn.Module, device: torch.device) -> list[Variant]:
+    """Those that can make a difference for this network on this device."""
     images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     return [
         Variant(precision, channels_last)
@@ -65,7 +67,7 @@ def variants(module: nn.Module, device: torch.device) -> list[Variant]:
 
 
 class LocalSGD:
-    """One model on a device that is trained on batches of rows: clip, weight decay, step."""
+    """Local SGD of one model on a device: for each batch of rows a gradient, clipped, and a step with weight decay."""
 
     def __init__(
         self,
@@ -83,16 +85,17 @@ class LocalSGD:
         self.parameters = list(self.module.parameters())
         self.values = [leaf.detach() for leaf in self.parameters]
         self.pool = federation.train.to(device)
-        self.inputs = normaliser(federation, variant, dtype, device)
+        self.normalise = normaliser(federation, variant, dtype, device)
         self.clip = scenario.clip
         self.optimiser = torch.optim.SGD(
             self.parameters, lr=scenario.rate, weight_decay=scenario.weight_decay, foreach=True
         )
 
     def train(self, batches: Sequence[Tensor]) -> None:
+        """One step for each batch; a batch is the rows of its samples."""
         x, y = self.pool.x, self.pool.y
         for rows in batches:
-            loss = F.cross_entropy(self.module(self.inputs(x[rows])), y[rows])
+            loss = F.cross_entropy(self.module(self.normalise(x[rows])), y[rows])
             self.optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             if self.clip:
@@ -103,22 +106,22 @@ class LocalSGD:
 def normaliser(
     federation: Federation, variant: Variant, dtype: torch.dtype, device: torch.device
 ) -> Callable[[Tensor], Tensor]:
-    """(x/255 − mean)/std of bytes, in one tensor of the variant's layout."""
+    """A function from bytes x to (x/255 − mean)/std, in one tensor of the variant's layout."""
     constants = (federation.mean, federation.std)
     mean, std = (torch.tensor(part, dtype=dtype, device=device).reshape(-1, 1, 1) for part in constants)
 
-    def inputs(x: Tensor) -> Tensor:
+    def normalise(x: Tensor) -> Tensor:
         return x.to(dtype, memory_format=variant.layout).div_(255).sub_(mean).div_(std)
 
-    return inputs
+    return normalise
 
 
-def drawn(experiment: Experiment) -> Orders:
-    """A cohort and its batches by `torch.randperm` on the host, sent to the device in one piece."""
+def draw_batches(experiment: Experiment) -> RoundBatches:
+    """Cohorts and their batches from random permutations made on the host; a round's rows are sent in one piece."""
     scenario, order = experiment.scenario, random.permutations(experiment.scenario.seed, "bench/loop")
     clients = [torch.as_tensor(np.asarray(rows)) for rows in experiment.federation.clients]
 
-    def orders(number: int) -> Iterable[tuple[int, Sequence[Tensor]]]:
+    def batches_of(number: int) -> Iterable[tuple[int, Sequence[Tensor]]]:
         chosen = order(len(clients))[: scenario.cohort].tolist()
         sizes = [len(clients[client]) for client in chosen]
         read = [
@@ -129,36 +132,37 @@ def drawn(experiment: Experiment) -> Orders:
         table = torch.split(torch.cat(read).to(experiment.device), [scenario.epochs * size for size in sizes])
         return [(size, torch.split(rows, scenario.batch_size)) for size, rows in zip(sizes, table, strict=True)]
 
-    return orders
+    return batches_of
 
 
 class PlainLoop:
-    """w ← Σ_i (n_i/Σn) w_i, where w_i is w after client i's batches."""
+    """FedAvg: w ← Σ_i (n_i/Σ_j n_j) w_i, where w_i is w after client i's batches."""
 
     name = "loop"
 
-    def __init__(self, experiment: Experiment, variant: Variant | None = None, orders: Orders | None = None) -> None:
+    def __init__(self, experiment: Experiment, variant: Variant | None = None, batches: RoundBatches | None = None) -> None:
         network = experiment.network
 
-        def trained(variant: Variant) -> LocalSGD:
+        def local_sgd(variant: Variant) -> LocalSGD:
             module = network.module(network.parameters, network.buffers)
             dtype = torch.float64 if experiment.scenario.precision == "fp64" else torch.float32
             return LocalSGD(module, experiment.federation, experiment.scenario, experiment.device, variant, dtype)
 
-        self.orders = orders or drawn(experiment)
+        self.batches = batches or draw_batches(experiment)
         if variant is None:
             candidates = variants(network.original, experiment.device)
-            batches = next(iter(self.orders(1)))[1][:TRIAL_STEPS]
-            variant = min(candidates, key=lambda candidate: _trial(trained(candidate), candidate, batches))
+            first = next(iter(self.batches(1)))[1][:TRIAL_STEPS]
+            variant = min(candidates, key=lambda candidate: _trial(local_sgd(candidate), candidate, first))
         self.variant, self.precision, self.options = variant, variant.precision, variant.options
-        self.local = trained(variant)
+        self.local = local_sgd(variant)
         self.start = [torch.empty_like(leaf) for leaf in self.local.values]
         self.mean = [torch.zeros_like(leaf) for leaf in self.local.values]
         self.round = 0
 
     def play(self) -> None:
+        """One round; on a GPU it may still be running when this returns."""
         self.round += 1
-        clients = list(self.orders(self.round))
+        clients = list(self.batches(self.round))
         total = sum(size for size, _ in clients)
         values = self.local.values
         with self.variant.arithmetic(), torch.enable_grad():
@@ -175,18 +179,18 @@ class PlainLoop:
 
 
 def _trial(local: LocalSGD, variant: Variant, batches: Sequence[Tensor]) -> float:
-    """Seconds of a few steps, the least of several tries; the first pays for warming up."""
+    """Seconds of a few steps: the least of several tries after one to warm up."""
     taken = []
     with variant.arithmetic(), torch.enable_grad():
         for _ in range(1 + TRIALS):
             start = time.perf_counter()
             local.train(batches)
-            settle(local.pool.y.device)
+            wait_for(local.pool.y.device)
             taken.append(time.perf_counter() - start)
     return min(taken[1:])
 
 
-def settle(device: torch.device) -> None:
-    """Wait until the device has done all it was given."""
+def wait_for(device: torch.device) -> None:
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

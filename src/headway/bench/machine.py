@@ -1,4 +1,4 @@
-"""What is measured of the machine itself: its ceiling and its memory."""
+"""Measures the machine itself: how many operations a second it reaches, and how much memory a piece of work takes."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 
 import torch
 
-from headway.bench.loop import Variant, settle
+from headway.bench.loop import Variant, wait_for
 
 _DTYPES = {"fp64": torch.float64, "bf16": torch.bfloat16}
 _SIDE = {"cuda": 8192, "cpu": 1536}
 _TRIES = 5
 
 
-def ceiling(device: torch.device, precision: str) -> float:
-    """FLOP/s of a large product of two square matrices: 2n³ over the median time."""
+def peak_flops(device: torch.device, precision: str) -> float:
+    """FLOP/s of a product of two large n × n matrices, 2n³ over the median time: about the most a round can reach."""
     side, dtype = _SIDE[device.type], _DTYPES.get(precision, torch.float32)
     left, right = (torch.ones(side, side, dtype=dtype, device=device) for _ in range(2))
     out = torch.empty_like(left)
     taken = []
     with Variant(precision).arithmetic():
         for _ in range(1 + _TRIES):
-            settle(device)
+            wait_for(device)
             start = time.perf_counter()
             torch.mm(left, right, out=out)
-            settle(device)
+            wait_for(device)
             taken.append(time.perf_counter() - start)
     return 2 * side**3 / statistics.median(taken[1:])
 
 
 class Memory:
-    """Peak of this process's memory on the device since `watch`, beyond what was there then; None where nobody tells.
+    """The most memory that this process took on the device since `watch`, beyond what it had then.
 
-    On a CPU it is the resident memory as Linux counts it; memory that was freed before and is used again is not in it,
-    and neither are other processes.
+    None where the system does not report it. On a CPU it is the resident memory as Linux counts it: without memory that
+    was free before and is used again, and without that of other processes.
     """
 
     def __init__(self, device: torch.device) -> None:

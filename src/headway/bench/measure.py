@@ -1,6 +1,7 @@
-"""Seconds of a round in every engine, taken in turns so that whatever slows the machine down slows them all.
+"""Times the rounds of every engine on a workload.
 
-No engine evaluates: a round is broadcast, local training and aggregation.
+The engines take turns, so that what slows the machine down for a while slows all of them. No engine evaluates: a round
+is broadcast, local training and aggregation.
 """
 
 from __future__ import annotations
@@ -9,29 +10,31 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-from headway.bench.loop import PlainLoop, settle
-from headway.bench.machine import Memory, ceiling
-from headway.bench.peers import PEERS, Order, PeerEngine, PeerFailed
+from headway.bench.loop import PlainLoop, wait_for
+from headway.bench.machine import Memory, peak_flops
+from headway.bench.peers import PEERS, PeerEngine, PeerFailed, PeerJob
+from headway.bench.result import EngineResult, Skipped, WorkloadResult
 from headway.bench.workloads import Workload
-from headway.engine.building import device_of
-from headway.engine.executor import CannotExecute
-from headway.engine.experiment import Experiment
 from headway.engine.selection import choose
+from headway.engine.executor import CannotExecute
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.engine.experiment import Experiment
+from headway.engine.building import device_of
 from headway.errors import ClientError, UserError, nearest
 from headway.runs.environment import commit, environment
 from headway.scenario import EXECUTORS
 
 WARM_UP = 2
 IN_A_ROW = 5
-"""Rounds that an engine plays in each turn, as in a run: one alone would find caches full of another's data."""
+"""Rounds that an engine plays in each turn: after only one it would find the caches full of another engine's data."""
 LOOP = PlainLoop.name
 Tell = Callable[[str], None]
+"""Shows a line about the progress."""
 
 
 class Engine(Protocol):
@@ -39,25 +42,26 @@ class Engine(Protocol):
 
     name: str
     precision: str
-    options: dict[str, Any]
+    options: dict[str, str]
 
     def play(self) -> None:
-        """One round; on a GPU it may still be going on when this returns."""
+        """One round; on a GPU it may still be running when this returns."""
 
     def close(self) -> None: ...
 
 
 def executors() -> tuple[str, ...]:
-    """Every way a scenario may ask for its clients to be executed; `auto` is last."""
+    """The executors that a scenario can name; `auto` is last."""
     return tuple(sorted(EXECUTORS, key=lambda name: bool(name == "auto")))
 
 
 def engines() -> tuple[str, ...]:
+    """The names of all engines: the plain loop, Headway with each executor, other simulators."""
     return (LOOP, *executors(), *PEERS)
 
 
-def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
-    """The engines asked for, the plain loop always among them and first; or which there are."""
+def choose_engines(names: Iterable[str] | None) -> tuple[str, ...]:
+    """The engines of these names, with the plain loop first whether it is among them or not; None is the usual ones."""
     usual = [name for name in engines() if not name.startswith("graphed:")]
     asked = usual if names is None else tuple(dict.fromkeys(names))
     for name in asked:
@@ -76,7 +80,7 @@ class HeadwayEngine:
             self.executor.close()
             raise CannotExecute("; ".join(reasons))
         self.name, self.precision = asked, experiment.scenario.precision
-        self.options: dict[str, Any] = {"executor": self.executor.name}
+        self.options: dict[str, str] = {"executor": self.executor.name}
         self.rounds = simulate(experiment, self.executor, ClientStates(), begin(experiment))
 
     def play(self) -> None:
@@ -87,127 +91,135 @@ class HeadwayEngine:
 
 
 @dataclass
-class _Lane:
-    """An engine and what was measured of it."""
+class _Timed:
+    """An engine with the seconds of its rounds and its peak memory in bytes."""
 
     engine: Engine
-    peak: int | None
+    peak: int | None = None
     seconds: list[float] = field(default_factory=list)
 
 
 def measure(
     workload: Workload, names: Iterable[str], rounds: int, precisions: Sequence[str], device: str, tell: Tell
-) -> Any:
-    """All engines on one workload, as plain data; one that cannot take part is in `skipped`, with the reason.
+) -> WorkloadResult:
+    """Time engines on one workload; one that cannot take part is in `skipped`, with the reason.
 
-    Headway's are measured in each of the precisions.
+    Headway's are measured in each of the precisions, the others in the first.
     """
     place = device_of(device)
-    lanes: list[_Lane] = []
-    skipped: list[dict[str, str]] = []
-    memory = Memory(place)
-    asked = [(name, one) for name in names for one in (precisions[:1] if name in (LOOP, *PEERS) else precisions)]
+    timed: list[_Timed] = []
+    skipped: list[Skipped] = []
+    wanted = [(name, one) for name in names for one in (precisions[:1] if name in (LOOP, *PEERS) else precisions)]
     try:
-        for name, precision in asked:
+        for name, precision in wanted:
             tell(f"{workload.name}: warming up {name}{f' in {precision}' if len(precisions) > 1 else ''}")
-            experiment = workload.experiment(device, precision)  # its own: a round to come is prepared in it
-            memory.watch()
-            before = len(lanes)
+            experiment = workload.experiment(device, precision)  # one for each engine: it holds the tasks of the next round
+            ready = len(timed)
             try:
-                engine = _made(name, experiment, workload, lanes)
-                lanes.append(_Lane(engine, None))
-                for _ in range(WARM_UP):
-                    engine.play()
-                settle(place)
+                _add_engine(name, experiment, workload, timed)
             except (CannotExecute, ClientError, PeerFailed, torch.OutOfMemoryError) as reason:
                 if name == LOOP:
                     raise
-                entry = {"name": name, "reason": " ".join(str(reason).split())}
+                entry: Skipped = {"name": name, "reason": " ".join(str(reason).split())}
                 skipped.append(entry if name in PEERS else {**entry, "precision": precision})
-                _dropped(lanes, before)
-                continue
-            lanes[-1].peak = None if name in PEERS else memory.peak()
-        tell(f"{workload.name}: {rounds} rounds of {', '.join(lane.engine.name for lane in lanes)}, in turns")
-        _take_turns(lanes, rounds, place)
-        return _result(workload, lanes, skipped, rounds, place)
+                _drop(timed, ready)
+        tell(f"{workload.name}: {rounds} rounds of {', '.join(one.engine.name for one in timed)}, in turns")
+        _take_turns(timed, rounds, place)
+        return _result(workload, timed, skipped, rounds, place)
     finally:
-        for lane in lanes:
-            lane.engine.close()
+        for one in timed:
+            one.engine.close()
 
 
-def _made(name: str, experiment: Experiment, workload: Workload, lanes: list[_Lane]) -> Engine:
+def _add_engine(name: str, experiment: Experiment, workload: Workload, timed: list[_Timed]) -> None:
+    """Make an engine, add it to those that are timed, and play a few rounds to warm it up."""
+    memory = Memory(experiment.device)
+    memory.watch()
+    one = _Timed(_make_engine(name, experiment, workload, timed))
+    timed.append(one)
+    for _ in range(WARM_UP):
+        one.engine.play()
+    wait_for(experiment.device)
+    one.peak = None if name in PEERS else memory.peak()
+
+
+def _make_engine(name: str, experiment: Experiment, workload: Workload, timed: Sequence[_Timed]) -> Engine:
+    """An engine by its name; other simulators take the variant that the plain loop, which is made first, has chosen."""
     if name == LOOP:
         return PlainLoop(experiment)
     if name not in PEERS:
         return HeadwayEngine(experiment, name)
     if missing := PEERS[name].missing:
         raise PeerFailed(missing)
-    loop = lanes[0].engine
+    loop = timed[0].engine
     assert isinstance(loop, PlainLoop)
-    channels_last = loop.variant.channels_last and PEERS[name].layouts
-    return PeerEngine(
-        Order(name, workload.name, str(experiment.device), replace(loop.variant, channels_last=channels_last))
-    )
+    variant = replace(loop.variant, channels_last=loop.variant.channels_last and PEERS[name].layouts)
+    return PeerEngine(PeerJob(name, workload.name, str(experiment.device), variant))
 
 
-def _dropped(lanes: list[_Lane], before: int) -> None:
-    """Close an engine that failed while it warmed up; one that failed while it was made is in no lane."""
-    while len(lanes) > before:
-        lanes.pop().engine.close()
+def _drop(timed: list[_Timed], ready: int) -> None:
+    """Close and remove an engine that failed while it warmed up; the first `ready` ones stay.
+
+    One that failed while it was made was never added.
+    """
+    while len(timed) > ready:
+        timed.pop().engine.close()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def _take_turns(lanes: list[_Lane], rounds: int, device: torch.device) -> None:
-    """Every engine plays some rounds in each turn, and each turn begins with another one."""
+def _take_turns(timed: list[_Timed], rounds: int, device: torch.device) -> None:
+    """In each turn every engine plays some rounds; each turn begins with another engine."""
     for turn, done in enumerate(range(0, rounds, IN_A_ROW)):
-        first = turn % len(lanes)
-        for lane in lanes[first:] + lanes[:first]:
+        first = turn % len(timed)
+        for one in timed[first:] + timed[:first]:
             for _ in range(min(IN_A_ROW, rounds - done)):
-                settle(device)
+                wait_for(device)
                 start = time.perf_counter()
-                lane.engine.play()
-                settle(device)
-                lane.seconds.append(time.perf_counter() - start)
+                one.engine.play()
+                wait_for(device)
+                one.seconds.append(time.perf_counter() - start)
 
 
 def _result(
-    workload: Workload, lanes: list[_Lane], skipped: list[dict[str, str]], rounds: int, device: torch.device
-) -> dict[str, Any]:
+    workload: Workload, timed: Sequence[_Timed], skipped: list[Skipped], rounds: int, device: torch.device
+) -> WorkloadResult:
     flops = workload.flops()
-    ceilings = {precision: ceiling(device, precision) for precision in {lane.engine.precision for lane in lanes}}
-    loop = statistics.median(lanes[0].seconds)
+    peaks = {precision: peak_flops(device, precision) for precision in {one.engine.precision for one in timed}}
+    loop = statistics.median(timed[0].seconds)
     return {
         "workload": workload.name,
         "work": workload.in_words,
-        "engines": [_row(lane, loop, flops, ceilings[lane.engine.precision]) for lane in lanes],
+        "engines": [_row(one, loop, flops, peaks[one.engine.precision]) for one in timed],
         "skipped": skipped,
         "warm_up_rounds": WARM_UP,
         "timed_rounds": rounds,
         "rounds_in_a_row": min(IN_A_ROW, rounds),
         "evaluation": "none in any engine",
         "flops_per_round": flops,
-        "ceiling_flops_per_second": ceilings,
+        "ceiling_flops_per_second": peaks,
         "commit": commit(),
         "environment": environment(device),
     }
 
 
-def _row(lane: _Lane, loop: float, flops: int, most: float) -> dict[str, Any]:
-    median = statistics.median(lane.seconds)
-    low, _, high = statistics.quantiles(lane.seconds, method="inclusive") if len(lane.seconds) > 1 else [median] * 3
+def _row(one: _Timed, loop: float, flops: int, peak: float) -> EngineResult:
+    """An engine's result; `loop` is the plain loop's median, `peak` what the machine reaches in this precision."""
+    median = statistics.median(one.seconds)
+    low, _, high = statistics.quantiles(one.seconds, method="inclusive") if len(one.seconds) > 1 else [median] * 3
     return {
-        "name": lane.engine.name,
+        "name": one.engine.name,
         "seconds_per_round": median,
         "ratio_to_loop": loop / median,
         "seconds_quartiles": [low, high],
         "flops_per_second": flops / median,
-        "share_of_ceiling": flops / median / most,
-        "peak_memory_bytes": lane.peak,
-        "precision": lane.engine.precision,
-        "options": lane.engine.options,
+        "share_of_ceiling": flops / median / peak,
+        "peak_memory_bytes": one.peak,
+        "precision": one.engine.precision,
+        "options": one.engine.options,
     }
 
 
 def default_precision(device: torch.device) -> str:
+    """In which engines are measured where no precision is given."""
     return "tf32" if device.type == "cuda" else "fp32"

@@ -1,10 +1,9 @@
 """Flower: run_simulation with its FedAvg strategy, no evaluation on clients, in two ways.
 
 `flower` is Flower at its best: an actor for each core, which keeps data and model from message to message, so that a
-round costs it only what Flower itself does. `flower-tutorial` is an app as Flower's PyTorch tutorial teaches it: for
-each message a new model, a new optimiser and a `DataLoader` that shuffles samples one by one, and Flower's own choice
-of two cores for each actor. Whether Flower asks for the replies often enough is its own setting (every 0.1 s), which
-`run_simulation` does not offer.
+round costs only what Flower itself does. `flower-tutorial` is an app as Flower's PyTorch tutorial teaches it: for each
+message a new model, a new optimiser and a `DataLoader` that reads samples one by one, and two cores for each actor,
+which is Flower's default. Flower polls for replies every 0.1 s, which `run_simulation` does not let one change.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from headway.engine.pool import cores
 from headway.random import permutations
 
 if TYPE_CHECKING:
-    from headway.bench.peers import Gate, Order
+    from headway.bench.peers import Gate, PeerJob
 
 
 @cache
@@ -34,23 +33,23 @@ def _federation(name: str) -> Federation:
 
 
 @cache
-def _kept(name: str, device: str, variant: Variant) -> tuple[Federation, LocalSGD]:
-    """What an actor's process keeps: data and model on the device."""
+def _kept_in_actor(name: str, device: str, variant: Variant) -> tuple[Federation, LocalSGD]:
+    """The data and the model on the device, which an actor's process keeps from message to message."""
     workload, federation = WORKLOADS[name], _federation(name)
     scenario = workload.scenario(device, variant.precision)
     return federation, LocalSGD(workload.module(), federation, scenario, torch.device(device), variant)
 
 
-def _kept_training(message: Any, client: int, order: Order) -> tuple[nn.Module, int]:
+def _fast_training(message: Any, client: int, job: PeerJob) -> tuple[nn.Module, int]:
     """The client's model after its steps, and its number of samples."""
-    federation, local = _kept(order.workload, order.device, order.variant)
-    workload = WORKLOADS[order.workload]
+    federation, local = _kept_in_actor(job.workload, job.device, job.variant)
+    workload = WORKLOADS[job.workload]
     local.module.load_state_dict(message.content["arrays"].to_torch_state_dict())
     rows = torch.from_numpy(np.asarray(federation.clients[client]))
-    order_of = permutations(int(message.content["config"]["server-round"]), f"bench/flower/{client}")
-    orders = [rows[order_of(len(rows))] for _ in range(workload.epochs)]
-    with order.variant.arithmetic(), torch.enable_grad():
-        local.train(torch.split(torch.cat(orders).to(order.device), workload.batch))
+    permutation = permutations(int(message.content["config"]["server-round"]), f"bench/flower/{client}")
+    epochs = [rows[permutation(len(rows))] for _ in range(workload.epochs)]
+    with job.variant.arithmetic(), torch.enable_grad():
+        local.train(torch.split(torch.cat(epochs).to(job.device), workload.batch))
     return local.module, len(rows)
 
 
@@ -59,68 +58,69 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, federation: Federation, client: int) -> None:
         self.pool, self.rows = federation.train, federation.clients[client]
-        self.inputs = normaliser(federation, Variant(), torch.float32, torch.device("cpu"))
+        self.normalise = normaliser(federation, Variant(), torch.float32, torch.device("cpu"))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         row = int(self.rows[number])
-        return self.inputs(self.pool.x[row]), self.pool.y[row]
+        return self.normalise(self.pool.x[row]), self.pool.y[row]
 
 
-def _tutorial_training(message: Any, client: int, order: Order) -> tuple[nn.Module, int]:
-    workload = WORKLOADS[order.workload]
-    scenario = workload.scenario(order.device, order.variant.precision)
+def _tutorial_training(message: Any, client: int, job: PeerJob) -> tuple[nn.Module, int]:
+    """The same as Flower's tutorial does it."""
+    workload = WORKLOADS[job.workload]
+    scenario = workload.scenario(job.device, job.variant.precision)
     model = workload.module()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    model.to(order.device).train()
-    samples = _Samples(_federation(order.workload), client)
+    model.to(job.device).train()
+    samples = _Samples(_federation(job.workload), client)
     loader = DataLoader(samples, batch_size=workload.batch, shuffle=True)
     optimiser = torch.optim.SGD(model.parameters(), lr=scenario.rate, weight_decay=scenario.weight_decay)
-    with order.variant.arithmetic(), torch.enable_grad():
+    with job.variant.arithmetic(), torch.enable_grad():
         for _ in range(workload.epochs):
             for x, y in loader:
                 optimiser.zero_grad()
-                loss = F.cross_entropy(model(x.to(order.device)), y.to(order.device))
+                loss = F.cross_entropy(model(x.to(job.device)), y.to(job.device))
                 torch.autograd.backward(loss)
                 nn.utils.clip_grad_norm_(model.parameters(), scenario.clip)
                 optimiser.step()
     return model, len(samples)
 
 
-_WAYS = {"flower": (_kept_training, 1), "flower-tutorial": (_tutorial_training, 2)}
-"""What an actor does, and its cores; two are Flower's choice where nothing is said."""
+_WAYS = {"flower": (_fast_training, 1), "flower-tutorial": (_tutorial_training, 2)}
+"""How an actor trains, and its cores; two are Flower's default."""
 
 
-def _reply(message: Any, client: int, order: Order) -> Any:
+def _reply(message: Any, client: int, job: PeerJob) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-    training, _ = _WAYS[order.peer]
-    model, samples = training(message, client, order)
+    training, _ = _WAYS[job.peer]
+    model, samples = training(message, client, job)
     content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": samples})}
     return Message(content=RecordDict(content), reply_to=message)
 
 
-def _resources(order: Order) -> dict[str, float]:
-    """Of one actor."""
-    _, each = _WAYS[order.peer]
-    actors = max(min(WORKLOADS[order.workload].cohort, cores() // each), 1)
-    return {"num_cpus": each, "num_gpus": 1 / actors if order.device.startswith("cuda") else 0.0}
+def _resources(job: PeerJob) -> dict[str, float]:
+    """The share of the machine that one actor takes."""
+    _, each = _WAYS[job.peer]
+    actors = max(min(WORKLOADS[job.workload].cohort, cores() // each), 1)
+    return {"num_cpus": each, "num_gpus": 1 / actors if job.device.startswith("cuda") else 0.0}
 
 
-def play(order: Order, gate: Gate) -> None:
+def play(job: PeerJob, gate: Gate) -> None:
     from flwr.app import ArrayRecord
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    workload = WORKLOADS[order.workload]
+    workload = WORKLOADS[job.workload]
     client_app, server_app = ClientApp(), ServerApp()
 
     def train(message: Any, context: Any) -> Any:
-        return _reply(message, int(context.node_config["partition-id"]), order)
+        return _reply(message, int(context.node_config["partition-id"]), job)
 
     def serve(grid: Any, context: Any) -> None:
         strategy = FedAvg(
@@ -148,6 +148,6 @@ def play(order: Order, gate: Gate) -> None:
                 "include_dashboard": False,
                 "log_to_driver": False,
             },
-            "client_resources": _resources(order),
+            "client_resources": _resources(job),
         },
     )

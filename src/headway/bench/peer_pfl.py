@@ -1,10 +1,12 @@
 """pfl-research: FederatedAveraging on its simulated backend, tensors in memory on the device, no evaluation.
 
-pfl reads a user's batches in one order, so it shuffles nothing; that is a little less work than the others do.
+pfl reads a user's batches in the same order in every round. It shuffles nothing, which is a little less work than the
+others do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,25 +17,25 @@ from headway.bench.loop import normaliser
 from headway.bench.workloads import ENDLESS, WORKLOADS, Workload
 
 if TYPE_CHECKING:
-    from headway.bench.peers import Gate, Order
+    from headway.bench.peers import Gate, PeerJob
 
 
 class _WithLoss(nn.Module):
-    """A network with the `loss` and `metrics` that pfl asks for."""
+    """A network with the methods `loss` and `metrics` that pfl calls."""
 
-    def __init__(self, network: nn.Module, inputs: Any) -> None:
+    def __init__(self, network: nn.Module, normalise: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.network, self.inputs = network, inputs
+        self.network, self.normalise = network, normalise
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(self.network(self.inputs(x)), y)
+        return F.cross_entropy(self.network(self.normalise(x)), y)
 
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Any]:
         return {}
 
 
-class _Between:
-    """pfl's callback after each iteration. The word for the first round comes before the training begins."""
+class _WaitBetweenRounds:
+    """pfl's callback that waits before each round; for the first one before the training begins."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -57,7 +59,7 @@ class _Between:
 
 
 def _users(workload: Workload, device: torch.device) -> Any:
-    """A dataset for each client, made once: pfl keeps the batches it cut."""
+    """A dataset for each client, made once, as pfl keeps the batches into which it cuts one."""
     from pfl.data.pytorch import PyTorchTensorDataset
 
     federation = workload.federation()
@@ -69,7 +71,7 @@ def _users(workload: Workload, device: torch.device) -> Any:
     ]
 
 
-def play(order: Order, gate: Gate) -> None:
+def play(job: PeerJob, gate: Gate) -> None:
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
@@ -79,12 +81,12 @@ def play(order: Order, gate: Gate) -> None:
     from pfl.hyperparam.base import NNTrainHyperParams
     from pfl.model.pytorch import PyTorchModel
 
-    workload, device = WORKLOADS[order.workload], torch.device(order.device)
-    scenario = workload.scenario(order.device, order.variant.precision)
-    module = _WithLoss(workload.module(), normaliser(workload.federation(), order.variant, torch.float32, device)).to(
+    workload, device = WORKLOADS[job.workload], torch.device(job.device)
+    scenario = workload.scenario(job.device, job.variant.precision)
+    module = _WithLoss(workload.module(), normaliser(workload.federation(), job.variant, torch.float32, device)).to(
         device
     )
-    if order.variant.channels_last:
+    if job.variant.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def local(parameters: Any, lr: float) -> torch.optim.Optimizer:
@@ -108,6 +110,6 @@ def play(order: Order, gate: Gate) -> None:
             local_learning_rate=scenario.rate,
             local_max_grad_norm=scenario.clip,
         ),
-        callbacks=[_Between(gate)],
+        callbacks=[_WaitBetweenRounds(gate)],
         send_metrics_to_platform=False,
     )

@@ -1,8 +1,8 @@
-"""Other simulators, each in a process of its own that plays one round whenever it is told to.
+"""Other simulators, each in its own process, which plays one round at a time on request.
 
 pfl-research and Flower do the same work through their public interfaces, with the plain loop's variant, arithmetic and
-data: the images lie on the device as bytes, and a client's step is the plain loop's. Only `flower-tutorial` reads and
-steps as Flower's tutorial does.
+data: images are kept on the device as bytes, and a client's step is the plain loop's. Only `flower-tutorial` reads data
+and steps as Flower's tutorial does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 
 from headway.allocator import KEEPING
-from headway.bench.loop import Variant, settle
+from headway.bench.loop import Variant, wait_for
 
 CLOSING_SECONDS = 30
 EXTRA = "pip install 'headway[bench]'"
@@ -33,13 +32,13 @@ class Peer:
 
     title: str
     modules: tuple[str, ...]
-    """All of them must be there."""
+    """What must be installed for it."""
     layouts: bool = True
-    """Whether it takes the plain loop's layout of images in memory."""
+    """Whether it uses the plain loop's layout of images in memory."""
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot be measured, in one line."""
+        """Why it cannot be measured, in one line; None where it can."""
         absent = [module for module in self.modules if find_spec(module) is None]
         return f"{self.title} is not installed; {EXTRA} brings it" if absent else None
 
@@ -52,12 +51,12 @@ PEERS = {
 
 
 class PeerFailed(RuntimeError):
-    """The other simulator ended before it was asked to; the message is the last thing it said."""
+    """The other simulator ended too early; the message is the last line of its standard error."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a peer's process is asked to do."""
+class PeerJob:
+    """The work of a simulator's process, sent to it as its argument."""
 
     peer: str
     workload: str
@@ -68,30 +67,30 @@ class Order:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def read(cls, text: str) -> Order:
+    def read(cls, text: str) -> PeerJob:
         fields = json.loads(text)
         return cls(**{**fields, "variant": Variant(**fields["variant"])})
 
 
 class PeerEngine:
-    """The near side: starts the process, lets it play, ends it."""
+    """A simulator's process as an engine: starts it, has it play rounds, and ends it."""
 
-    def __init__(self, order: Order) -> None:
-        self.name, self.precision = order.peer, order.variant.precision
-        self.options: dict[str, Any] = dict(order.variant.options)
-        self.said = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 — closed in `close`
+    def __init__(self, job: PeerJob) -> None:
+        self.name, self.precision = job.peer, job.variant.precision
+        self.options: dict[str, str] = dict(job.variant.options)
+        self.errors = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 — closed in `close`
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headway.bench.peers", order.written()],
+            [sys.executable, "-m", "headway.bench.peers", job.written()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.said,
+            stderr=self.errors,
             text=True,
             env={
-                **{name: str(size) for name, size in KEEPING.items()},  # as in this process, if it has the command
+                **{name: str(size) for name, size in KEEPING.items()},  # as `headway` starts itself
                 **os.environ,
                 "RAY_DEDUP_LOGS": "0",
                 "FLWR_TELEMETRY_ENABLED": "0",
-                "PFL_PYTORCH_DEVICE": order.device,
+                "PFL_PYTORCH_DEVICE": job.device,
             },
         )
         try:
@@ -117,12 +116,12 @@ class PeerEngine:
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(CLOSING_SECONDS)
-        self.said.seek(0)
-        lines = [line.strip() for line in self.said.read().splitlines() if line.strip()]
+        self.errors.seek(0)
+        lines = [line.strip() for line in self.errors.read().splitlines() if line.strip()]
         return lines[-1] if lines else f"it ended with status {self.process.returncode}"
 
     def close(self) -> None:
-        """Let it end by itself: it takes the processes it started along. Ctrl-C meanwhile kills it."""
+        """Let the process end by itself, as it also ends those that it started; Ctrl-C meanwhile kills it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(OSError):  # it may be gone already
@@ -131,22 +130,22 @@ class PeerEngine:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(CLOSING_SECONDS)
         finally:
-            self.process.kill()  # nothing happens where it has ended
+            self.process.kill()  # does nothing where it has ended
             self.process.wait()
             self.process.stdout.close()
-            self.said.close()
+            self.errors.close()
 
 
 class Gate:
-    """The far side: between two rounds, says that it is ready and waits for the word to go on."""
+    """In the simulator's process: between two rounds it reports `ready` and waits for `go`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what a simulator prints is no answer
+        os.dup2(2, 1)  # what a simulator prints must not be taken for an answer
 
     def wait(self) -> None:
-        settle(self.device)
+        wait_for(self.device)
         self.answers.write("ready\n")
         self.answers.flush()
         if sys.stdin.readline() != "go\n":
@@ -154,16 +153,16 @@ class Gate:
 
 
 def main() -> None:
-    """A peer's process. A failure is its last line on standard error."""
-    order = Order.read(sys.argv[1])
-    gate = Gate(torch.device(order.device))
+    """The simulator's process; the last line on standard error says why it failed."""
+    job = PeerJob.read(sys.argv[1])
+    gate = Gate(torch.device(job.device))
     try:
-        if order.peer == "pfl":
+        if job.peer == "pfl":
             from headway.bench.peer_pfl import play
         else:
             from headway.bench.peer_flower import play
-        with order.variant.arithmetic():
-            play(order, gate)
+        with job.variant.arithmetic():
+            play(job, gate)
     except Exception as fault:
         lines = str(fault).strip().splitlines() or [""]
         print(f"{type(fault).__name__}: {lines[0]}", file=sys.stderr, flush=True)

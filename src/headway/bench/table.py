@@ -1,9 +1,10 @@
-"""A benchmark's result as a table, and as a file named after its date, hardware and workload."""
+"""A benchmark's result as a table for the terminal, and as a JSON file named after its date, hardware and workload."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from headway.bench.result import WorkloadResult
 from headway.errors import UserError
 
 
-def table(result: dict[str, Any]) -> Table:
+def table(result: WorkloadResult) -> Table:
     caption = [
         f"{result['environment']['hardware']}; median of {result['timed_rounds']} rounds after "
         f"{result['warm_up_rounds']}, engines in turns of {result['rounds_in_a_row']}, no evaluation in any of them",
@@ -46,14 +48,14 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}" if value >= 0.01 else f"{value:.2g}"
 
 
-def file_name(result: dict[str, Any]) -> str:
+def file_name(result: Mapping[str, Any]) -> str:
     """DATE-HARDWARE-WORKLOAD.json."""
     parts = (result["environment"]["date"][:10], result["environment"]["hardware"], result["workload"])
     return "-".join(re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts) + ".json"
 
 
-def write(result: dict[str, Any], folder: Path) -> Path:
-    """As a file of its own: of those of the same name from the second on, with a number."""
+def write_result(result: Mapping[str, Any], folder: Path) -> Path:
+    """Write a result of one workload into a new file; from the second of the same name on it has a number."""
     path = first = folder / file_name(result)
     try:
         folder.mkdir(parents=True, exist_ok=True)

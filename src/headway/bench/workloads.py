@@ -1,6 +1,7 @@
-"""The work that is measured: a network, clients of equal size with made-up images, and so many full batches each.
+"""The work that is timed: a network, and clients of equal size with random images.
 
-Every client has samples for whole batches only, so a round is exactly cohort × steps × batch. Nobody evaluates.
+Every client has exactly enough samples for full batches, so a round trains on cohort × steps × batch samples. No engine
+evaluates.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from headway.scenario import Scenario
 CLASSES = 10
 SEED = 0
 MEAN, STD = 0.5, 0.29
-"""About those of uniform bytes divided by 255."""
+"""About the mean and the deviation of uniform bytes divided by 255."""
 ENDLESS = 10**9
-"""More rounds than anybody measures: none of them is the last one, and none is evaluated."""
+"""More rounds than are ever timed, so that none is the last one and none is evaluated."""
 
 
 def _mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -48,7 +49,7 @@ class Workload:
 
     name: str
     model: str
-    """A name of the registry; `mlp` is the one of this file."""
+    """The name of a network of Headway's; the workload `mlp` has its own."""
     shape: tuple[int, ...]
     clients: int
     cohort: int
@@ -56,11 +57,11 @@ class Workload:
     steps: int
     batch: int
     small: bool = True
-    """A round takes seconds on a CPU, not minutes."""
+    """Whether a round takes seconds on a CPU, and not minutes."""
 
     @property
     def samples(self) -> int:
-        """Of each client."""
+        """How many samples each client has."""
         assert self.steps % self.epochs == 0
         return self.steps // self.epochs * self.batch
 
@@ -73,7 +74,7 @@ class Workload:
         return random.built(lambda: made(self.shape, CLASSES), SEED, "bench/model")
 
     def federation(self) -> Federation:
-        """Uniform bytes as images, uniform labels; a test set is there because a federation has one."""
+        """Uniform bytes as images, with uniform labels; the test set, which nobody uses, has ten of the samples."""
         draw = random.generator(SEED, "bench/data")
         rows = self.clients * self.samples
         x = torch.from_numpy(draw.integers(0, 256, (rows, *self.shape), dtype=np.uint8))
@@ -106,7 +107,7 @@ class Workload:
         )
 
     def flops(self) -> int:
-        """Of a round: matrix products and convolutions of every forward and backward pass, counted by torch."""
+        """Operations of a round: matrix products and convolutions, forward and backward, as torch counts them."""
         module = self.module().to("meta")
         x = torch.empty(self.batch, *self.shape, device="meta")
         y = torch.empty(self.batch, dtype=torch.int64, device="meta")
@@ -131,8 +132,8 @@ WORKLOADS = {
 }
 
 
-def named(names: Iterable[str]) -> list[Workload]:
-    """Workloads by name, or which there are."""
+def workloads(names: Iterable[str]) -> list[Workload]:
+    """The workloads of these names; an unknown one is refused with those that are known."""
     chosen = list(names)
     for name in chosen:
         if name not in WORKLOADS:

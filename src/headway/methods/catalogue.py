@@ -59,7 +59,7 @@ def gradma_w(server_rate: Rate = 1.0, scope: Scope = "model", previous: Previous
 
     Luo et al., GradMA: a gradient-memory-based accelerated federated learning, CVPR 2023, Alg. 2 and 7.
     """
-    return Method(local=local.remembering(scope, previous), server=server.average(server_rate))
+    return Method(local=local.gradient_memory(scope, previous), server=server.average(server_rate))
 
 
 def gradma_s(
@@ -73,7 +73,7 @@ def gradma_s(
 
     Luo et al., GradMA: a gradient-memory-based accelerated federated learning, CVPR 2023, Alg. 3, 4 and 8.
     """
-    return Method(server=server.remembering(momentum, memory_decay, memory, server_rate, scope))
+    return Method(server=server.update_memory(momentum, memory_decay, memory, server_rate, scope))
 
 
 def gradma(
@@ -89,8 +89,8 @@ def gradma(
     Luo et al., GradMA: a gradient-memory-based accelerated federated learning, CVPR 2023, Alg. 1.
     """
     return Method(
-        local=local.remembering(scope, previous),
-        server=server.remembering(momentum, memory_decay, memory, server_rate, scope),
+        local=local.gradient_memory(scope, previous),
+        server=server.update_memory(momentum, memory_decay, memory, server_rate, scope),
     )
 
 
@@ -182,8 +182,8 @@ def mimelite(momentum: Momentum = 0.3) -> Method:
     """
     return Method(
         broadcast=broadcast.vector("statistics"),
-        local=local.steered(momentum),
-        server=server.statistics_mean(momentum),
+        local=local.server_momentum_step(momentum),
+        server=server.gradient_momentum(momentum),
     )
 
 
@@ -193,7 +193,8 @@ def mifa(server_rate: Rate = 1.0, rate_ratio: bool = False, wait: bool = False) 
     Gu et al., Fast federated learning in the presence of arbitrary device unavailability, NeurIPS 2021; GradMA Alg. 6.
     """
     return Method(
-        local=local.changes(rate_ratio), server=(server.average(server_rate), server.latest_mean(rate_ratio, wait))
+        local=local.delta_changes(rate_ratio),
+        server=(server.average(server_rate), server.latest_update_mean(rate_ratio, wait)),
     )
 
 
@@ -202,7 +203,9 @@ def mifam(momentum: Momentum = 0.4, server_rate: Rate = 1.0) -> Method:
 
     Luo et al., GradMA, CVPR 2023, Alg. 6.
     """
-    return Method(local=local.changes(), server=(server.momentum(momentum, server_rate), server.latest_mean()))
+    return Method(
+        local=local.delta_changes(), server=(server.momentum(momentum, server_rate), server.latest_update_mean())
+    )
 
 
 def moon(mu: Weight = 1.0, temperature: Rate = 0.5) -> Method:

@@ -29,6 +29,7 @@ from headway.engine.simulation import Progress, begin
 from headway.engine.states import ClientStates
 from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
+from headway.methods.renamed import current_name, with_current_names
 from headway.runs.client_rows import ClientRows, verify_rows
 from headway.runs.files import CHECK, checksum, read_json, read_plain, sync_folder, write_atomically, write_checked
 from headway.scenario import EXECUTORS, FREE, Scenario
@@ -246,8 +247,16 @@ class Checkpoint:
         self._remove_others(name)
 
     def read(self) -> dict[str, Any]:
-        """The manifest in force."""
-        return read_manifest(self.manifest)
+        """The manifest in force, with the current names of slots."""
+        manifest, parts = read_manifest(self.manifest), self._parts
+        manifest["clients"] = [[current_name(name, parts), *form] for name, *form in manifest["clients"]]
+        if manifest["fingerprints"]:
+            manifest["fingerprints"]["now"] = with_current_names(manifest["fingerprints"]["now"], parts)
+        return manifest
+
+    @property
+    def _parts(self) -> list[str]:
+        return [name for name, _ in self.world.method.parts()]
 
     def _remove_others(self, name: str) -> None:
         for file in self.folder.iterdir():
@@ -290,7 +299,7 @@ class Checkpoint:
             )
 
     def _models(self, path: Path, digest: str) -> tuple[GlobalState, GlobalState | None]:
-        tensors = read_tensors(path, digest)
+        tensors = with_current_names(read_tensors(path, digest), self._parts)
         template = _tree(begin(self.experiment))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {

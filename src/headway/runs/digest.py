@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headway.methods.renamed import first_name
 from headway.vectors import Vector
 
 _LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *sys.stdlib_module_names}) - {"__main__"}
@@ -142,7 +143,7 @@ class _Digest:
         self._add_all("constants", *code.co_consts)
 
     def _add_class(self, kind: type) -> None:
-        self.write("class", kind.__qualname__)
+        self.write("class", first_name(kind) if _package(kind) == "headway" else kind.__qualname__)
         if _of_library(kind):
             self.write(_package(kind))
             return

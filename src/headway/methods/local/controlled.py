@@ -7,10 +7,10 @@ from headway.vectors import Vector
 
 @slot
 class controlled:
-    """g − c_i + c ; c_i⁺ = c_i − c − Δ_i/(Σ_k η_k), c_i = 0 at first: SCAFFOLD, option II.
+    """w ← w − η(g − c_i + c) ; c_i⁺ = c_i − c − Δ_i/(Σ_k η_k), c_i = 0 at first: SCAFFOLD's clients, option II.
 
-    Karimireddy et al. 2020, Alg. 1.
-    Control variates are +gradients: −Δ_i/(ηK) is the mean gradient of the round. Uploads c_i⁺ − c_i.
+    Karimireddy et al. 2020, Alg. 1. The control variates c_i (the client's) and c (received) have the model's shapes
+    and the sign of a gradient: −Δ_i/(Σ_k η_k) is the mean gradient of the round. Uploads c_i⁺ − c_i as `control`.
     """
 
     needs = ("message:control",)

@@ -9,7 +9,11 @@ from headway.vectors import Vector
 
 @slot
 class mixed:
-    """αg + (1−α)D with D the broadcast mean direction of the last round: FedCM (Xu et al. 2021, Alg. 2)."""
+    """w ← w − η(αg + (1−α)D), D the received mean direction of the last round: FedCM's clients.
+
+    Xu et al. 2021, Alg. 2. D has the model's shapes and the sign of a gradient; it is 0 in the first round. α = 1 is
+    SGD.
+    """
 
     alpha: Annotated[float, Within(0, 1, open_left=True)]
 

@@ -9,9 +9,10 @@ from headway.vectors import Vector
 
 @slot
 class nesterov:
-    """v ← γv − ηg ; w ← w + γv − ηg, from the received v: FedNAG (Yang et al., Eq. 2–3). Uploads v.
+    """v ← γv − ηg ; w ← w + γv − ηg, v as received at first: FedNAG's clients (Yang et al. 2022, Eq. 2–3). Uploads v.
 
-    As a direction u with w ← w − ηu: u = g − (γ/η)v. γ = 1 is allowed: the paper shows that it diverges.
+    v has the model's shapes and the sign of an update. As a direction u with w ← w − ηu it is u = g − (γ/η)v with the
+    new v. γ = 1 is allowed: the paper shows that it diverges.
     """
 
     gamma: Annotated[float, Within(0, 1)]

@@ -7,7 +7,7 @@ from headway.vectors import Vector
 
 @slot
 class sgd:
-    """w ← w − ηg: the direction is the gradient itself."""
+    """w ← w − ηg: stochastic gradient descent, the clients of FedAvg (McMahan et al. 2017, Alg. 1)."""
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         return gradient, memory

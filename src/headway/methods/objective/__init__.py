@@ -1,4 +1,4 @@
-"""What does a client minimise?"""
+"""What does a client minimise? The task loss, or a rule in its place, and additions (+); one file for each rule."""
 
 from headway.methods.objective.branches import branches
 from headway.methods.objective.calibrated import calibrated

@@ -10,10 +10,11 @@ from headway.vectors import Vector
 
 @slot
 class branches:
-    """+ λ₁·mean_l CE(b_l) + λ₂·mean_l KL(softmax(b_l/T) ‖ softmax(z/T)): FedMLB (Kim et al. 2022, Eq. 4–6).
+    """f + λ₁·mean_l CE(b_l) + λ₂·mean_l KL(softmax(b_l/T) ‖ softmax(z/T)): FedMLB (Kim et al. 2022, Eq. 4–6).
 
-    b_l are the logits of hybrid path l: the local stages up to l, then the received model's, frozen. Gradients flow
-    through both arguments of the KL and through the frozen stages into the local features.
+    z are the logits, and b_l those of branch l, both of shape (batch, classes): the local stages up to l, then those
+    of the received model, frozen. Gradients flow through both arguments of the KL and through the frozen stages into
+    the local features. `cross` is λ₁, `distil` λ₂.
     """
 
     cross: Weight = 1.0

@@ -11,12 +11,12 @@ from headway.vectors import Vector
 
 @slot
 class calibrated:
-    """CE of logits z_c − T·n_c^{−1/4}, in place of the task loss: FedLC (Zhang et al. 2022, Eq. 11).
+    """CE of the logits z_c − T·n_c^{−1/4}, in place of the task loss f: FedLC (Zhang et al. 2022, Eq. 11).
 
-    n_c counts the client's samples of class c; a class it does not have gets probability 0. With `others` the sum in
-    the denominator leaves the true class out, as FedLC's own paper prints it; its loss can then be negative. For a
-    client of one class that sum is empty and its logarithm −∞, whatever the model: there is nothing to tell the class
-    from, so the loss is 0 and has no gradient, as it is without `others`.
+    z has shape (batch, classes), and n_c counts the client's samples of class c; a class that it does not have gets
+    probability 0. With `others` the sum in the denominator leaves out the true class, as the paper prints it; the loss
+    can then be negative. A client with one class would have an empty sum, and a loss of −∞ for every model; its loss
+    is 0 without gradient, as it is without `others`.
     """
 
     temperature: Weight

@@ -11,10 +11,11 @@ from headway.vectors import Vector
 
 @slot
 class contrast:
-    """+ μ·ℓ, ℓ = −log[e^{s(z,z_φ)/T} / (e^{s(z,z_φ)/T} + e^{s(z,z_prev)/T})]: MOON (Li et al. 2021, Eq. 3–4).
+    """f + μ·ℓ, ℓ = −log[e^{s(z,z_φ)/T} / (e^{s(z,z_φ)/T} + e^{s(z,z_prev)/T})]: MOON (Li et al. 2021, Eq. 3–4).
 
-    s is the cosine, z the feature (the last stage's input) of the current, the received and the client's previous
-    model. A newcomer's previous model is θ⁰. The two frozen passes see the batch in training mode, as the live one.
+    s is the cosine, and z, z_φ and z_prev are the features (the last stage's input, flattened to (batch, d)) under the
+    current, the received and the client's previous model, which is θ⁰ before its first round. The passes through the
+    latter two are without gradient and in training mode, as the first is.
     """
 
     mu: Weight

@@ -10,11 +10,12 @@ from headway.vectors import Vector
 
 @slot
 class decorrelation:
-    """+ β·‖K‖_F²/d², K the correlation matrix of the features over the batch: FedDecorr (Shi et al. 2023, Eq. 6).
+    """f + β·‖K‖_F²/d², K the correlation matrix of the features over the batch: FedDecorr (Shi et al. 2023, Eq. 6).
 
-    Features are centred and divided by √(unbiased variance + 1e-8). With `program` the authors of FedACG's form: the
-    mean of the squared off-diagonal entries of XᵀX, divided by the batch size. A batch of one sample gives 0. The
-    samples of a batch are coupled here, so padding rows are weighed out of every statistic.
+    K = XᵀX/(B−1) has shape (d, d); X, of shape (batch, d), are the features (the last stage's input), centred and
+    divided by √(unbiased variance + 1e-8), and B counts the samples of the batch. With `program` the form of the
+    FedACG authors: the mean of the squared off-diagonal entries of XᵀX, divided by B. A batch of one sample gives 0.
+    As the samples of a batch are coupled here, padding rows have weight 0 in every statistic.
     """
 
     beta: Weight

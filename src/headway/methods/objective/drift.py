@@ -9,11 +9,13 @@ from headway.vectors import Vector
 
 @slot
 class drift:
-    """+ α/2 ‖w + h_i − φ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; c_i ← c_i − c − Δ_i/(Σ_k η_k): FedDC (Gao et al. 2022).
+    """f + α/2 ‖w + h_i − φ‖² + ⟨w, c − c_i⟩ ; h_i ← h_i + Δ_i ; c_i ← c_i − c − Δ_i/(Σ_k η_k): FedDC (Gao et al. 2022).
 
-    h_i is the client's drift, c_i and c are control variates as in SCAFFOLD; all are 0 at first. Uploads c_i⁺ − c_i.
-    With `program` α and c are divided by u_i = n_i/n̄, the client's size by the mean one, as in FedDC's program. c is
-    then the mean of all c_i by size, whatever the weights of the scenario: what is uploaded makes up for them.
+    h_i is the client's drift, with the sign of an update; c_i (the client's) and c (received) are control variates as
+    in SCAFFOLD, with the sign of a gradient. All have the model's shapes and are 0 at first. Uploads c_i⁺ − c_i.
+
+    With `program` α and c are divided by u_i = n_i/n̄, the client's size over the mean size, as in FedDC's program.
+    There c is the mean of all c_i by size, so the upload is multiplied by u_i/(N·p_i).
     """
 
     alpha: Rate

@@ -9,9 +9,10 @@ from headway.vectors import Vector
 
 @slot
 class dual:
-    """− ⟨h_i, w⟩ + μ/2 ‖w − φ‖² ; h_i ← h_i − αΔ_i, h_i = 0 at first: FedDyn (Acar et al. 2021, Alg. 1).
+    """f − ⟨h_i, w⟩ + μ/2 ‖w − φ‖² ; h_i ← h_i − αΔ_i, h_i = 0 at first: FedDyn (Acar et al. 2021, Alg. 1).
 
-    μ = α in the paper. The 2021 program of the FedAGM authors has μ apart from α.
+    h_i, the client's dual variable, has the model's shapes and the sign of a gradient: if θ_i is the minimum, the new
+    h_i is ∇f_i(θ_i). μ = α in the paper; the 2021 program of the FedAGM authors has a μ different from α.
     """
 
     alpha: Rate

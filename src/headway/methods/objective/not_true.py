@@ -10,9 +10,10 @@ from headway.vectors import Vector
 
 @slot
 class not_true:
-    """+ β·KL(q_φ ‖ q_w), q the softmax of logits/T over all classes but the true one: FedNTD (Lee et al. 2022, Eq. 5).
+    """f + β·KL(q_φ ‖ q_w), q the softmax of logits/T over all classes but the true one: FedNTD.
 
-    The teacher is the received model, without gradient. The original has a further factor T²; at T = 1 it is the same.
+    Lee et al. 2022, Eq. 5. q_φ, of the received model, is without gradient. Both are of shape (batch, classes). The
+    paper has a further factor T², which is 1 at its T = 1.
     """
 
     beta: Weight

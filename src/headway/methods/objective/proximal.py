@@ -9,10 +9,10 @@ from headway.vectors import Vector
 
 @slot
 class proximal:
-    """+ β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ).
+    """f + β/2 ‖w − φ‖²: a pull back to the received model, gradient +β(w − φ).
 
-    FedProx (Li et al. 2020); FedACG Alg. 1, where the anchor φ is θ + λm. Without `half` it is β‖w − φ‖², as the
-    public FedACG program writes it (its 0.001 is β = 0.002 here).
+    FedProx (Li et al. 2020, Alg. 2); FedACG (Kim et al. 2024, Alg. 1), where φ is θ + λm. w and φ are over all
+    parameters. Without `half` it is β‖w − φ‖², as in FedACG's public program (its 0.001 is β = 0.002 here).
     """
 
     beta: Weight

@@ -9,7 +9,10 @@ from headway.vectors import Vector
 
 @slot
 class task:
-    """α · f(w): the task's loss, averaged over the batch. FedAGM weighs it with α (its Alg. 2); elsewhere α = 1."""
+    """α·f(w), f the mean of the task's loss over the batch: the objective of FedAvg, α = 1 (McMahan et al. 2017).
+
+    FedAGM has another α (Kim et al. 2022, Alg. 2).
+    """
 
     alpha: Weight = 1.0
 

@@ -1,4 +1,4 @@
-"""What both programmes share: rows of length 1, parts of a vector, and one vector for each tensor."""
+"""What `three_rows` and `many_rows` share: rows of unit length, and a vector taken apart into its tensors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor
 from headway.vectors import Vector
 
 FLOOR = 1e-30
-"""Rows at most this long, relative to the longest, are dropped."""
+"""Rows at most this long, relative to the longest one, are dropped."""
 RANK = 1e-10
-"""A unit row nearer than this to the span of others is in it."""
+"""A unit row whose distance to the span of others is at most this counts as lying in it."""
 
 
 def units(rows: list[Vector]) -> list[Vector]:
-    """Rows of length 1; those under the floor are zero."""
+    """The rows scaled to length 1; those below the floor become zero."""
     largest = [torch.stack([_largest(leaf) for leaf in row.leaves.values()]).max() for row in rows]
     safe = [torch.where(high > 0, high, 1.0) for high in largest]
     shrunk = [row / high for row, high in zip(rows, safe, strict=True)]  # so that no square under- or overflows
@@ -31,7 +31,7 @@ def _largest(leaf: Tensor) -> Tensor:
 
 
 def without(vector: Vector, basis: list[Vector]) -> Vector:
-    """The vector less its parts along orthonormal directions, taken away twice against rounding."""
+    """The vector minus its parts along orthonormal directions, subtracted twice against rounding."""
     for _ in range(2):
         for direction in basis:
             vector = vector - direction * vector.dot(direction)
@@ -39,9 +39,10 @@ def without(vector: Vector, basis: list[Vector]) -> Vector:
 
 
 def by_tensor(vector: Vector) -> list[Vector]:
-    """One vector for each parameter tensor: the scope of the authors' program."""
+    """A vector for each parameter tensor: the authors' program solves one problem for each."""
     return [Vector({name: leaf}) for name, leaf in vector.leaves.items()]
 
 
 def joined(vectors: list[Vector]) -> Vector:
+    """One vector of the tensors of several: the inverse of `by_tensor`."""
     return Vector({name: leaf for vector in vectors for name, leaf in vector.leaves.items()})

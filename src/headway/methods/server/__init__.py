@@ -1,19 +1,22 @@
-"""What does the server do with the uploads?"""
+"""What does the server do with the uploads? One file for each rule.
+
+A base (`average`, `momentum`, `adam`, `interpolation`, `update_memory`) moves the model by the mean update. The others
+are additions for methods whose clients keep or upload something more; the base moves the model before they do. Where
+one needs Σ_S p_i x_i, with p_i a client's weight among all N clients, it writes `uploads.share * uploads.mean["x"]`.
+"""
 
 from headway.methods.server.adam import adam
 from headway.methods.server.average import average
-from headway.methods.server.halves import (
-    control_mean,
-    direction_mean,
-    drift_mean,
-    dual_mean,
-    latest_mean,
-    statistics_mean,
-    velocity_mean,
-)
+from headway.methods.server.control_mean import control_mean
+from headway.methods.server.direction_mean import direction_mean
+from headway.methods.server.drift_mean import drift_mean
+from headway.methods.server.dual_mean import dual_mean
+from headway.methods.server.gradient_momentum import gradient_momentum
 from headway.methods.server.interpolation import interpolation
+from headway.methods.server.latest_update_mean import latest_update_mean
 from headway.methods.server.momentum import momentum
-from headway.methods.server.remembering import remembering
+from headway.methods.server.update_memory import update_memory
+from headway.methods.server.velocity_mean import velocity_mean
 
 __all__ = [
     "adam",
@@ -22,10 +25,15 @@ __all__ = [
     "direction_mean",
     "drift_mean",
     "dual_mean",
+    "gradient_momentum",
     "interpolation",
-    "latest_mean",
+    "latest_update_mean",
     "momentum",
-    "remembering",
-    "statistics_mean",
+    "update_memory",
     "velocity_mean",
 ]
+
+# Earlier names, deprecated; `renamed` reads what was stored under them.
+latest_mean = latest_update_mean
+remembering = update_memory
+statistics_mean = gradient_momentum

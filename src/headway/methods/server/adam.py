@@ -11,7 +11,8 @@ from headway.vectors import Vector
 class adam:
     """m ← β₁m + (1−β₁)Δ ; v ← β₂v + (1−β₂)Δ² ; θ ← θ + η_g m/(√v + ε), v₀ = ε²: FedAdam (Reddi et al. 2021, Alg. 2).
 
-    There is no bias correction. With `from_momentum` the second moment is that of m, as in the 2021 program.
+    m and v have the model's shapes, m = 0 at first; there is no bias correction. With `from_momentum` v is the second
+    moment of m in place of Δ, as in the 2021 program of the FedAGM authors.
     """
 
     beta1: Momentum

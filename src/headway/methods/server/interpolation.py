@@ -7,9 +7,10 @@ from headway.vectors import Vector
 
 @slot
 class interpolation:
-    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′: FedAGM's server (002 Alg. 2), V = −m.
+    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′, τ the server_rate: FedAGM's server.
 
-    Lemma 4.1 of 002 follows when φ = θ + λm: m ← λm + τΔ.
+    Kim et al. 2022, Alg. 2. m, which a lookahead broadcast reads, has the model's shapes and the sign of an update, m =
+    0 at first; the paper's V is −m. With φ = θ + λm it follows that m ← λm + τΔ (its Lemma 4.1).
     """
 
     server_rate: Rate = 1.0

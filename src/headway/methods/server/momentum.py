@@ -9,10 +9,12 @@ from headway.vectors import Vector
 
 @slot
 class momentum:
-    """m ← λm + Δ ; θ ← θ + η_g m, m₀ = 0: heavy ball on the mean update (FedAvgM; FedACG Alg. 1, where η_g = 1).
+    """m ← λm + Δ ; θ ← θ + η_g m, m₀ = 0: heavy ball on the mean update.
 
-    It provides m, which a lookahead broadcast reads. With `rate_ratio` m is kept in units of the local rate, as SlowMo
-    and the 2021 program do: m ← λ(η_t/η_{t−1})m + Δ, so that a decaying rate shrinks the past too.
+    FedAvgM (Hsu et al. 2019); FedACG (Kim et al. 2024, Alg. 1), where η_g = 1. m, which a lookahead broadcast reads,
+    has the model's shapes and the sign of an update. With `rate_ratio` it is kept in units of the local rate, as in
+    SlowMo (Wang et al. 2020) and in the 2021 program of the FedAGM authors: m ← λ(η_t/η_{t−1})m + Δ, so that a
+    decaying rate shrinks the past too.
     """
 
     momentum: Momentum

@@ -6,10 +6,11 @@ from headway.vectors import Vector
 
 
 @slot
-class steered:
-    """(1−β)g + βm, m broadcast and fixed during the round: MimeLite with momentum (Karimireddy et al. 2021, Alg. 1).
+class server_momentum_step:
+    """w ← w − η((1−β)g + βm), m the server's momentum, fixed during the round: MimeLite's clients.
 
-    Uploads ∇f_i(φ) on the client's whole data, from which the server makes the next m.
+    Karimireddy et al. 2021, Alg. 1. m, received as `statistics`, has the model's shapes and the sign of a gradient.
+    Uploads ∇f_i(φ) over the client's whole data, from which the server (`gradient_momentum`) makes the next m.
     """
 
     momentum: Momentum

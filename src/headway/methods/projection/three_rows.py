@@ -1,6 +1,7 @@
-"""Three rows, one client: all eight sets of active rows are tried in tensor operations, so it stacks and captures.
+"""Three rows, for one client of GradMA-W: tensor operations only, so that it works under vmap and in CUDA graphs.
 
-Numbers of 32 bits need their products only, which takes two passes over them (docs/decisions/0009).
+All eight sets of active rows are solved, and the best is chosen. For 32-bit numbers the products of the rows are
+enough, which takes two passes over them (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from headway.tracing import is_tracing, is_transformed
 from headway.vectors import Vector
 
 PIECE = 1 << 13
-"""Coordinates of one sum: short enough to round little, and for the tables of a stack of clients to fit a cache."""
+"""Coordinates of one partial sum: few enough to round little, and for a batch of clients to fit a CPU's cache."""
 
 Three = tuple[Vector, Vector, Vector]
 
 
 def project_three(p: Vector, rows: Three) -> Vector:
-    """p̃ for three rows, in tensor operations only."""
+    """p̃ for three rows over the whole model."""
     if not _short(p):
         return _project_exactly(p, rows)
     groups = _groups(p, rows)
@@ -30,7 +31,7 @@ def project_three(p: Vector, rows: Three) -> Vector:
 
 
 def project_three_by_tensor(p: Vector, rows: Three) -> Vector:
-    """A program for each parameter tensor: the scope of the authors' program."""
+    """p̃ of a problem of its own for each parameter tensor, as the authors' program does it."""
     if not _short(p):
         pieces = zip(by_tensor(p), *(by_tensor(row) for row in rows), strict=True)
         return joined([_project_exactly(one, (first, second, third)) for one, first, second, third in pieces])
@@ -41,32 +42,32 @@ def project_three_by_tensor(p: Vector, rows: Three) -> Vector:
 
 
 def _short(p: Vector) -> bool:
-    """Whether numbers have at most 32 bits: their products in float64 then say more of the rows than they hold.
+    """Whether all numbers have at most 32 bits; products in float64 then lose nothing that the rows hold.
 
-    A unit row at the angle a to another is known to 6e-8/a in float32, its part across the other by the products to
-    about 1e-15/a², which is less for every angle above 1e-7.
+    In float32 the part of a unit row across another one at the angle a is known to 6e-8/a. The products in float64 give
+    it to about 1e-15/a², which is more exact for every angle above 1e-7.
     """
     return all(leaf.dtype != torch.float64 for leaf in p.leaves.values())
 
 
 class _Table:
-    """The same tensor of p and its rows as one table in float64: what a CPU reads and multiplies fastest."""
+    """One parameter tensor of p and of the three rows as a (4, d) table in float64, the fastest form on a CPU."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self.like = leaves[0]
         self.table = torch.stack([leaf.reshape(-1) for leaf in leaves]).double()
 
     def products(self) -> Tensor:
-        """All products with each other, (4, 4): sums of short sums, as one long one rounds more."""
+        """All inner products, shape (4, 4), as sums of partial sums: one long sum would round more."""
         return torch.stack([piece @ piece.T for piece in torch.split(self.table, PIECE, 1)]).sum(0)
 
     def mixed(self, weights: Tensor) -> Tensor:
-        """p's tensor plus the rows' times their weights."""
+        """p's tensor plus each row's tensor times its weight; `weights` has shape (3,)."""
         return _mixed(self.table, weights).reshape(self.like.shape).to(self.like.dtype)
 
 
 class _Pieces:
-    """The same table a piece at a time, made twice: that of a stack of clients would not stay in a CPU's cache."""
+    """The same table, made twice and piece by piece: for a batch of clients the whole would not fit a CPU's cache."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self.like = leaves[0]
@@ -88,8 +89,8 @@ def _mixed(table: Tensor, weights: Tensor) -> Tensor:
     return table[0] + weights @ table[1:]
 
 
-class _Apart:
-    """The same one by one: a compiler makes one pass of it. On a GPU a product of such matrices would crawl."""
+class _Separate:
+    """The four tensors without a table: a compiler makes one pass of it, and on a GPU thin matrix products are slow."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self.leaves = leaves
@@ -106,7 +107,7 @@ class _Apart:
 
 
 def _sum(values: Tensor) -> Tensor:
-    """On a CPU a sum of short sums, as compiled code would add one number after another; a GPU adds in a tree."""
+    """The sum of all values; on a CPU of partial sums, as compiled code adds one by one, where a GPU adds in a tree."""
     if values.device.type != "cpu":
         return values.sum()
     flat = values.reshape(-1)
@@ -114,21 +115,23 @@ def _sum(values: Tensor) -> Tensor:
     return flat[:whole].reshape(-1, PIECE).sum(1).sum() + flat[whole:].sum()
 
 
-def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Apart]:
+def _groups(p: Vector, rows: Three) -> Sequence[_Table | _Pieces | _Separate]:
+    """The tensors of p and the rows, grouped by parameter, in the form that is fastest where this runs."""
     leaves = [[one.leaves[name] for one in (p, *rows)] for name in p.leaves]
     if leaves[0][0].device.type != "cpu" or is_tracing():
-        return [_Apart(group) for group in leaves]
+        return [_Separate(group) for group in leaves]
     return [_Pieces(group) if is_transformed() else _Table(group) for group in leaves]
 
 
 _DIRECTION = 1e-7
-"""A unit row of 32-bit numbers nearer than this to the span of others is in it."""
+"""A unit row of 32-bit numbers at most this far from the span of others counts as lying in it."""
 
 
 def _weights(products: Tensor) -> Tensor:
-    """z of p̃ = p + Σ z_i M[i], shape (…, 3), from the products of (p, M[0], M[1], M[2]) with each other, (…, 4, 4).
+    """z of p̃ = p + Σ z_i M[i], shape (…, 3), from the inner products of (p, M[0], M[1], M[2]), shape (…, 4, 4).
 
-    All eight sets of active rows are solved side by side, by elimination with unit rows; the least violation wins.
+    All eight sets of active rows are solved side by side, by elimination with unit rows; the set with the least
+    violation is taken.
     """
     norms = products.diagonal(dim1=-2, dim2=-1).sqrt()
     size, lengths = norms[..., 0], norms[..., 1:]
@@ -162,13 +165,13 @@ def _weights(products: Tensor) -> Tensor:
 
 
 def _pivot(square: Tensor) -> tuple[Tensor, Tensor]:
-    """Its root, and whether it is one: 1 where the row is in the span of those before it."""
+    """The root of a pivot, and whether it counts; a row in the span of those before it has the pivot 1 and False."""
     whether = square > _DIRECTION**2
     return torch.where(whether, square, 1.0).sqrt(), whether
 
 
 def _project_exactly(p: Vector, rows: Three) -> Vector:
-    """p̃ by rows made orthogonal to each other, to 1e-9 also where they are nearly parallel."""
+    """p̃ from orthogonalised rows, exact to 1e-9 even where they are nearly parallel."""
     wide, size = p.to(torch.float64), p.to(torch.float64).norm()
     unit_rows = units([row.to(torch.float64) for row in rows])
     basis, coordinates = _orthonormal(unit_rows)
@@ -203,10 +206,10 @@ _SETS = ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
 
 
 def _closest(target: Tensor, rows: Tensor) -> Tensor:
-    """The point of {⟨·, c_i⟩ ≥ 0} closest to `target`, all in the rows' own three coordinates.
+    """The point of {⟨·, c_i⟩ ≥ 0} closest to `target`; both in the three coordinates of the orthonormal directions.
 
-    For each set of rows held at equality the candidate is the target's part orthogonal to them; it is the answer if
-    its multipliers are not negative and it keeps the other rows. The least violation wins.
+    For each set of active rows the candidate is the target's part orthogonal to them. It is the answer if its
+    multipliers are not negative and the other rows' constraints hold; the candidate with the least violation is taken.
     """
     candidates, violations = [], []
     for held in _SETS:
@@ -221,9 +224,10 @@ def _closest(target: Tensor, rows: Tensor) -> Tensor:
 
 
 def _orthogonal_part(target: Tensor, held: list[Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
-    """(target less its part in span(held), multipliers times their row's own length, whether the rows are independent).
+    """(Target minus its part in span(held), multipliers times the rows' lengths, whether the rows are independent).
 
-    The multiplier of a row is read off with that row taken last: −⟨target, e⟩ with e its part orthogonal to the others.
+    The multiplier of a row is −⟨target, e⟩, with e the unit direction of its part orthogonal to the other rows, which
+    is why each row is orthogonalised last once.
     """
     independent = torch.ones((), dtype=torch.bool, device=target.device)
     multipliers = []

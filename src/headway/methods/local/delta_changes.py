@@ -6,10 +6,12 @@ from headway.vectors import Vector
 
 
 @slot
-class changes:
-    """SGD that uploads Δ_i − (its Δ_i of the last time), in place of Δ_i: MIFA's clients (004 Alg. 6, lines 12–14).
+class delta_changes:
+    """w ← w − ηg ; upload Δ_i − Δ_i^last in place of Δ_i ; Δ_i^last ← Δ_i, 0 at first: MIFA's clients.
 
-    With `rate_ratio` both are in units of the local rate, Δ_i/η_t, as in MIFA's program.
+    Gu et al. 2021, Alg. 1, as Luo et al. 2023 write it (Alg. 6, lines 12–14). A client keeps Δ_i^last, its update of
+    the last round it took part in, a vector of the model's shapes. With `rate_ratio` both updates are in units of the
+    local rate, Δ_i/η_t, as in MIFA's program.
     """
 
     rate_ratio: bool = False

@@ -1,6 +1,7 @@
-"""Many rows, the server: non-negative least squares on the Gram matrix where the rows that matter are far from
-dependent, a dual active-set method on orthogonalised rows where they are nearly parallel or opposite
-(docs/decisions/0007).
+"""Any number of rows, for GradMA-S's server.
+
+Where the rows that matter are far from dependent, non-negative least squares on their Gram matrix; where they are
+nearly parallel or opposite, a dual active-set method on orthogonalised rows (docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from headway.trees import leaves_of
 from headway.vectors import Vector
 
 ACCEPTED = 1e-10
-"""Largest relative residual of the Gram route; beyond it the rows are orthogonalised."""
+"""The largest relative residual of a solution from the Gram matrix; beyond it the rows are orthogonalised."""
 TOUCHING = 1e-8
-"""A constraint with less room than this is one that matters: what is found may be held by it."""
+"""A constraint with less slack than this may be active: its row matters."""
 APART = 1e-4
 """Least eigenvalue of the Gram matrix of unit rows that are far from dependent."""
 MODERATE = 10.0
 """Sum of the multipliers of unit rows, relative to ‖p‖, beyond which the rounding of products counts."""
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""What is left of a unit column by rounding."""
+"""The rounding error of a unit column."""
 CHUNK = 1 << 16
-"""Coordinates that are handled at once in float64."""
+"""How many coordinates are converted to float64 at a time."""
 
 
 def project_rows(p: Vector, memory: Vector, count: int) -> Vector:
-    """p̃ for the first `count` rows of a memory whose leaves are stacked. The memory is read in pieces, never copied."""
+    """p̃ for the first `count` rows of a memory with leaves of shape (rows, *leaf); it is read in pieces, not copied."""
     if count == 0:
         return p
     gram, products, size = _gram(p, memory, count)
@@ -54,7 +55,7 @@ def project_rows(p: Vector, memory: Vector, count: int) -> Vector:
 
 
 def _pieces(p: Vector, memory: Vector, count: int, chosen: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """(rows, p) of some coordinates at a time, shapes (count, k) and (k,), in float64; of all rows or those chosen."""
+    """(Rows, p) for some coordinates at a time, in float64, shapes (count, k) and (k,); all rows or those chosen."""
     for leaf, row in zip(leaves_of(p), leaves_of(memory), strict=True):
         flat, table = leaf.reshape(-1), row[:count].reshape(count, -1)
         for start in range(0, flat.numel(), CHUNK):
@@ -97,13 +98,13 @@ def _solve(rows: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _by_gram(gram: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """z from the unit rows' Gram matrix, and None, or which rows are to be looked at themselves.
+    """z from the Gram matrix of the unit rows, with None where z is exact enough, or else a mask of the rows to rotate.
 
-    What is found is exact for right sides that differ from 0 by its residual, so it is as near to the true point as
-    that is small against the distance of a row from the span of others. A row at the angle a from opposite to another
-    shows in products of the order of a only, and its multipliers are of the order of 1/a. So nothing more is asked
-    where multipliers are moderate and the residual is rounding. Otherwise a residual that is small is enough where the
-    rows that touch what is found are far from dependent; else these are looked at, or all where it is not small.
+    z is exact for constraints whose right sides are off by the residual, so its error is the residual divided by the
+    distance of a row to the span of the others. Two rows at an angle of π − a show it only in products of order a, and
+    their multipliers are of order 1/a. So z is accepted where multipliers are moderate and the residual is rounding. It
+    is also accepted where the residual is small and the rows it touches are far from dependent. Otherwise these rows go
+    to `_by_rotation`, or all rows where the residual is not small.
     """
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-13 * values.max()
@@ -123,12 +124,12 @@ def _by_gram(gram: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.nda
 def _by_rotation(
     p: Vector, memory: Vector, used: np.ndarray, scale: np.ndarray, size: float, z: np.ndarray, touching: np.ndarray
 ) -> Vector:
-    """p̃ from the rows themselves: of those that touch it first, and of any that what is found then breaks."""
+    """p̃ from the rows themselves: those that `touching` marks, then also any whose constraint the result breaks."""
     while True:
         rows, lengths = used[touching], scale[touching]
         triangle = _triangle(p, memory, rows, np.append(lengths, size))
-        held = rows[_held(triangle[:, :-1], triangle[:, -1], np.flatnonzero(z[touching] > 0))]
-        found = _orthogonal_to(p, memory, held)
+        active = rows[_active_set(triangle[:, :-1], triangle[:, -1], np.flatnonzero(z[touching] > 0))]
+        found = _orthogonal_to(p, memory, active)
         products = _products(found, memory, int(used.max()) + 1)[used] / (scale * size)
         broken = ~touching & (products < 0)
         if not broken.any():
@@ -137,7 +138,7 @@ def _by_rotation(
 
 
 def _triangle(p: Vector, memory: Vector, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The triangular factor of the unit rows and p as columns, found piece by piece by reflections."""
+    """R of the QR factorisation of the unit rows and p as columns, computed piece by piece."""
     divisors = torch.as_tensor(lengths, device=leaves_of(p)[0].device)
     chosen = torch.as_tensor(rows, device=divisors.device)
     factor = torch.zeros(0, len(divisors), dtype=torch.float64, device=divisors.device)
@@ -148,72 +149,73 @@ def _triangle(p: Vector, memory: Vector, rows: np.ndarray, lengths: np.ndarray) 
     return triangle
 
 
-def _held(columns: np.ndarray, target: np.ndarray, guess: np.ndarray) -> np.ndarray:
-    """Which unit columns the point of {⟨·, c_i⟩ ≥ 0} closest to `target` holds at equality: the dual method of
-    Goldfarb and Idnani (1983).
+def _active_set(columns: np.ndarray, target: np.ndarray, guess: np.ndarray) -> np.ndarray:
+    """The constraints ⟨·, c_i⟩ ≥ 0 that are active at the feasible point closest to `target`; c_i are unit columns.
 
-    From the point that a guess holds, the most violated column is taken in, and those whose multiplier would turn
-    negative on the way are let go. Held columns are always independent, so neither opposite nor balanced columns, whose
-    multipliers have no bound, disturb it; a column nearer than the rank tolerance to the span of the held is kept with
-    them. A violation counts if rounding does not explain it, as it may be all that shows of a thin cone.
+    The dual method of Goldfarb and Idnani (1983): from the point that the guessed constraints give, the most violated
+    one is added, and those whose multiplier would become negative on the way are dropped. Active columns are always
+    independent, so opposite or balanced columns, whose multipliers have no bound, do no harm; a column within the rank
+    tolerance of their span counts as satisfied. Every violation counts that rounding does not explain: it may be all
+    that shows of a thin cone.
     """
     size, count = np.linalg.norm(target), columns.shape[1]
     rounding = ROUNDING * (1 + np.sqrt(len(columns)))
-    held, multipliers = _begun(columns, target, guess)
-    least, best = np.inf, held
+    active, multipliers = _feasible_guess(columns, target, guess)
+    least, best = np.inf, active
     for _ in range(100 + 20 * count):
-        basis, triangle = np.linalg.qr(columns[:, held])
-        point = _rest(target, basis)
-        products = np.where(_free(columns, basis, triangle), columns.T @ point, 0.0) / size
+        basis, triangle = np.linalg.qr(columns[:, active])
+        point = _orthogonal_part(target, basis)
+        products = np.where(_independent(columns, basis, triangle), columns.T @ point, 0.0) / size
         taken = int(np.argmin(products))
         if -products[taken] < least:
-            least, best = -products[taken], held
+            least, best = -products[taken], active
         if products[taken] >= -rounding:
-            return np.array(held, dtype=int)
-        held, multipliers = _taken(columns, held, multipliers, taken, point)
+            return np.array(active, dtype=int)
+        active, multipliers = _exchanged(columns, active, multipliers, taken, point)
     if least > 4 * RANK:
         raise RuntimeError(f"GradMA's quadratic program over {count} rows did not come to an end")
     return np.array(best, dtype=int)
 
 
-def _begun(columns: np.ndarray, target: np.ndarray, guess: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """Independent columns of a guess whose multipliers are not negative, and these."""
-    held: list[int] = []
+def _feasible_guess(columns: np.ndarray, target: np.ndarray, guess: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """Independent columns of the guess whose multipliers are not negative, and these multipliers."""
+    active: list[int] = []
     if len(guess):
         triangle, order = qr(columns[:, guess], mode="r", pivoting=True)
         there = np.abs(np.diagonal(triangle)) > RANK
-        held = sorted(int(guess[place]) for place in order[: len(there)][there])
-    multipliers = _multipliers(columns, held, target)
-    while len(held) and multipliers.min() < 0:
-        held.pop(int(np.argmin(multipliers)))
-        multipliers = _multipliers(columns, held, target)
-    return held, multipliers
+        active = sorted(int(guess[place]) for place in order[: len(there)][there])
+    multipliers = _multipliers(columns, active, target)
+    while len(active) and multipliers.min() < 0:
+        active.pop(int(np.argmin(multipliers)))
+        multipliers = _multipliers(columns, active, target)
+    return active, multipliers
 
 
-def _free(columns: np.ndarray, basis: np.ndarray, triangle: np.ndarray) -> np.ndarray:
-    """Which columns are not in the span of those held, as far as that is known: a column is Σ parts · held + rest, and
-    rounding in a held column counts as often as its part.
+def _independent(columns: np.ndarray, basis: np.ndarray, triangle: np.ndarray) -> np.ndarray:
+    """Which columns are outside the span of the active ones, beyond doubt by rounding.
+
+    A column is Σ_j part_j · active_j + rest, so rounding in an active column counts as often as its part.
     """
     parts = np.linalg.solve(triangle, basis.T @ columns)
     unknown = 4 * ROUNDING * (1 + np.abs(parts).sum(0))
-    free: np.ndarray = np.linalg.norm(_rest(columns, basis), axis=0) > np.maximum(RANK, unknown)
+    free: np.ndarray = np.linalg.norm(_orthogonal_part(columns, basis), axis=0) > np.maximum(RANK, unknown)
     return free
 
 
-def _multipliers(columns: np.ndarray, held: list[int], target: np.ndarray) -> np.ndarray:
-    """z of target + Σ z_i c_i, which is orthogonal to all held columns."""
-    basis, triangle = np.linalg.qr(columns[:, held])
+def _multipliers(columns: np.ndarray, active: list[int], target: np.ndarray) -> np.ndarray:
+    """z such that target + Σ z_i c_i is orthogonal to all active columns."""
+    basis, triangle = np.linalg.qr(columns[:, active])
     return -np.linalg.solve(triangle, basis.T @ target)
 
 
-def _taken(
-    columns: np.ndarray, held: list[int], multipliers: np.ndarray, taken: int, point: np.ndarray
+def _exchanged(
+    columns: np.ndarray, active: list[int], multipliers: np.ndarray, taken: int, point: np.ndarray
 ) -> tuple[list[int], np.ndarray]:
-    """The held columns with one more and without those whose multiplier would turn negative, and the multipliers."""
-    held, multiplier = list(held), 0.0
+    """Add a column to the active ones and drop those whose multiplier would become negative; also their multipliers."""
+    active, multiplier = list(active), 0.0
     while True:
-        basis, triangle = np.linalg.qr(columns[:, held])
-        rest = _rest(columns[:, taken], basis)
+        basis, triangle = np.linalg.qr(columns[:, active])
+        rest = _orthogonal_part(columns[:, taken], basis)
         parts = np.linalg.solve(triangle, basis.T @ columns[:, taken])
         to_equality = -(columns[:, taken] @ point) / (rest @ rest)
         falling = np.flatnonzero(parts > 0)
@@ -222,21 +224,21 @@ def _taken(
         point = point + stride * rest
         multipliers, multiplier = multipliers - stride * parts, multiplier + stride
         if stride == to_equality:
-            return [*held, taken], np.append(multipliers, multiplier).clip(min=0)
-        let_go = int(falling[np.argmin(limits)])
-        held.pop(let_go)
-        multipliers = np.delete(multipliers, let_go)
+            return [*active, taken], np.append(multipliers, multiplier).clip(min=0)
+        dropped = int(falling[np.argmin(limits)])
+        active.pop(dropped)
+        multipliers = np.delete(multipliers, dropped)
 
 
-def _rest(vector: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """The part of a vector, or of each column, orthogonal to orthonormal columns, taken twice against rounding."""
+def _orthogonal_part(vector: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """The part of a vector, or of each column, orthogonal to orthonormal columns; computed twice against rounding."""
     once = vector - basis @ (basis.T @ vector)
     rest: np.ndarray = once - basis @ (basis.T @ once)
     return rest
 
 
 def _combined(p: Vector, memory: Vector, factors: np.ndarray) -> Vector:
-    """p + Mᵀz, leaf by leaf."""
+    """p + Mᵀz leaf by leaf; `factors` is z, of shape (rows,)."""
     leaves = {}
     for name, leaf in p.leaves.items():
         table = memory.leaves[name][: len(factors)].reshape(len(factors), -1)
@@ -248,20 +250,20 @@ def _combined(p: Vector, memory: Vector, factors: np.ndarray) -> Vector:
     return Vector(leaves)
 
 
-def _orthogonal_to(p: Vector, memory: Vector, held: np.ndarray) -> Vector:
-    """p in float64 without its part in the span of the rows held at equality. Only these rows are copied.
+def _orthogonal_to(p: Vector, memory: Vector, active: np.ndarray) -> Vector:
+    """p in float64 without its part in the span of the active rows, which are the only ones copied.
 
-    For nearly parallel rows the multipliers are huge and p + Mᵀz cancels; orthonormal directions do not.
+    For nearly parallel rows the multipliers are huge and p + Mᵀz cancels; orthonormal directions avoid that.
     """
     wide = p.to(torch.float64)
-    if not len(held):
+    if not len(active):
         return wide
     flat = wide.flat()
-    chosen = torch.as_tensor(held, device=flat.device)
-    rows = torch.cat([leaf[chosen].reshape(len(held), -1).double() for leaf in leaves_of(memory)], 1)
+    chosen = torch.as_tensor(active, device=flat.device)
+    rows = torch.cat([leaf[chosen].reshape(len(active), -1).double() for leaf in leaves_of(memory)], 1)
     rows /= rows.abs().amax(1, keepdim=True)  # so that no square under- or overflows
     rows /= rows.norm(dim=1, keepdim=True)
     basis = torch.linalg.qr(rows.T).Q
-    for _ in range(2):  # taken away twice against rounding
+    for _ in range(2):  # twice against rounding
         flat = flat - basis @ (basis.T @ flat)
     return wide.unflat(flat)

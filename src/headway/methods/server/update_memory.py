@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -13,12 +13,16 @@ from headway.vectors import Vector
 
 
 @slot
-class remembering:
-    """d = −Δ ; m ← β₁m̃ + d ; D[i] ← β₂D[i] + d_i ; m̃ ← QP(m; D) ; θ ← θ − η_g m̃: GradMA-S (004 Alg. 3, 4 and 8).
+class update_memory:
+    """m ← β₁m̃ − Δ ; D[i] ← β₂D[i] − Δ_i ; m̃ ← QP(m; D) ; θ ← θ − η_g m̃: GradMA-S (Luo et al. 2023, Alg. 3, 4 and 8).
 
-    D holds the accumulated updates of at most `memory` clients. Who stays is Alg. 4: a newcomer to a full memory
-    replaces, among the clients not in this round, the one seen least often (the earliest stored of equals). A memory
-    of 0 is FedAvgM; one smaller than a cohort cannot work. Rows are changed in place: there is never a second memory.
+    QP (`projection`) moves m to the nearest point that has no negative product with a row of D. m and the rows have
+    the model's shapes and, unlike Δ, the sign of a gradient; m̃ = 0 and D = 0 at first.
+
+    D remembers the updates of at most `memory` clients, one row each. Who stays is Alg. 4: a client that has no row in
+    a full memory takes that of a client which is not in this round and was seen least often (of equals, the one stored
+    first). A memory of 0 is FedAvgM; one smaller than a round's clients is refused. The rows are changed in place, so
+    that there is never a second memory. `scope`: one program for the whole `model`, or one for each `tensor`.
     """
 
     momentum: Momentum
@@ -53,7 +57,7 @@ class remembering:
     def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
         assert uploads.each is not None
         m = self.momentum * state["momentum"] - uploads.mean["delta"]
-        book, places, fresh = _reduced(state, uploads.clients)
+        counters, places, fresh = _assign_rows(state, uploads.clients)
         rows = state["rows"]
         for leaf in rows.leaves.values():
             leaf.mul_(self.memory_decay)
@@ -63,9 +67,9 @@ class remembering:
                     leaf[place] = -fields["delta"].leaves[name]
                 elif place is not None:
                     leaf[place] -= fields["delta"].leaves[name]
-        corrected = self._projected(m, rows, int((book["clients"] >= 0).sum()))
+        corrected = self._projected(m, rows, int((counters["clients"] >= 0).sum()))
         relative = (corrected - m).norm() / m.norm().clamp(min=1e-30)
-        after = {**book, "momentum": corrected, "rows": rows, "correction": relative.double().cpu()}
+        after = {**counters, "momentum": corrected, "rows": rows, "correction": relative.double().cpu()}
         return model - self.server_rate * corrected, after
 
     def _projected(self, m: Vector, rows: Vector, count: int) -> Vector:
@@ -74,12 +78,12 @@ class remembering:
         return joined([project_rows(one, part, count) for one, part in zip(by_tensor(m), by_tensor(rows), strict=True)])
 
     def measures(self, state: State) -> dict[str, Tensor]:
-        """‖m̃ − m‖/‖m‖ of this round."""
+        """‖m̃ − m‖/‖m‖ of this round: how far the rows moved the momentum."""
         return {"server_correction": state["correction"]}
 
 
-def _reduced(state: State, cohort: tuple[int, ...]) -> tuple[dict[str, Any], list[int | None], list[bool]]:
-    """Alg. 4: the counters after the cohort, each client's row (None without memory), and who is new to it."""
+def _assign_rows(state: State, cohort: tuple[int, ...]) -> tuple[State, list[int | None], list[bool]]:
+    """Alg. 4: the counters after this cohort, the row of each of its clients (None without memory), and who is new."""
     clients, counts, stored = (state[name].tolist() for name in ("clients", "counts", "stored"))
     clock = int(state["clock"])
     places: list[int | None] = []
@@ -87,7 +91,7 @@ def _reduced(state: State, cohort: tuple[int, ...]) -> tuple[dict[str, Any], lis
     for client in cohort:
         new = client not in clients
         if new and clients:
-            place = clients.index(-1) if -1 in clients else _evicted(clients, counts, stored, cohort)
+            place = clients.index(-1) if -1 in clients else _row_to_replace(clients, counts, stored, cohort)
             clients[place], counts[place], stored[place] = client, 0, clock
             clock += 1
         known = client in clients
@@ -96,11 +100,11 @@ def _reduced(state: State, cohort: tuple[int, ...]) -> tuple[dict[str, Any], lis
         places.append(clients.index(client) if known else None)
         fresh.append(new and known)
     numbers = {"clients": clients, "counts": counts, "stored": stored}
-    book: dict[str, Any] = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
-    return {**book, "clock": torch.tensor(clock)}, places, fresh
+    counters: State = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
+    return {**counters, "clock": torch.tensor(clock)}, places, fresh
 
 
-def _evicted(clients: list[int], counts: list[int], stored: list[int], cohort: tuple[int, ...]) -> int:
-    """The row to give up: of a client not in this round, seen least often, stored earliest."""
+def _row_to_replace(clients: list[int], counts: list[int], stored: list[int], cohort: tuple[int, ...]) -> int:
+    """The row of the client not in this round that was seen least often; of equals, the one stored first."""
     absent = [place for place, client in enumerate(clients) if client not in cohort]
     return min(absent, key=lambda place: (counts[place], stored[place]))

@@ -12,12 +12,16 @@ from headway.vectors import Vector
 
 
 @slot
-class remembering:
-    """g̃ = QP(g; [∇f(w_{k−1}), ∇f(φ), w_k − φ]), all on the same batch: GradMA-W (004 Alg. 2 and 7).
+class gradient_memory:
+    """w ← w − ηg̃ ; g̃ = QP(g; [∇f(w_{k−1}), ∇f(φ), w_k − φ]): GradMA-W (Luo et al. 2023, Alg. 2 and 7).
 
-    w_{−1} is the client's own last model, θ⁰ the first time (`last`); `last-or-received` has φ the first time, as the
-    program of GradMA-W; `received` has φ in every round, as the program of GradMA. `scope` is one program for the
-    whole `model` (paper) or one for each `tensor` (program). Three gradients a step.
+    QP (`projection`) moves the gradient g to the nearest point that has no negative product with the three rows, all of
+    the model's shapes and on the same batch: three gradients a step. `scope`: one program for the whole `model`, as in
+    the paper, or one for each `tensor`, as in its program.
+
+    w_{−1} is `previous`. `last`: the model with which the client ended its last round, θ⁰ in its first one (paper);
+    `last-or-received`: the same, but φ in its first round (the program of GradMA-W); `received`: φ in every round (the
+    program of GradMA).
     """
 
     scope: Annotated[str, Among("model", "tensor")] = "model"
@@ -51,5 +55,5 @@ class remembering:
         return {}, {"last": end.model}
 
     def measures(self, memory: State) -> dict[str, Tensor]:
-        """The mean over the round's steps of ‖g̃ − g‖/‖g‖."""
+        """The mean over the round's steps of ‖g̃ − g‖/‖g‖: how far the rows moved the gradient."""
         return {"local_correction": memory["correction"] / memory["steps"].clamp(min=1)}

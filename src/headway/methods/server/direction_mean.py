@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from headway.methods.arguments import slot
+from headway.methods.slots import Facts, Fields, State, Uploads
+from headway.vectors import Vector
+
+
+@slot
+class direction_mean:
+    """D ← −Σ_S ω_i Δ_i/(Σ_k η_k), D = 0 at first: the mean direction of a local step, FedCM's server.
+
+    Xu et al. 2021, Alg. 2. D has the model's shapes and the sign of a gradient: clients step along −D. The server
+    derives it from each update and the client's rates η_k, so nothing more is uploaded.
+    """
+
+    adds = True
+    provides = ("server:direction",)
+
+    def server_state(self, model: Vector, population: int) -> State:
+        return {"direction": model.zeros()}
+
+    def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
+        return {"direction": -fields["delta"] / facts.rate_sum}
+
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+        return model, {"direction": uploads.mean["direction"]}

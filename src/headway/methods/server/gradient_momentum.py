@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from headway.methods.arguments import Momentum, slot
+from headway.methods.slots import State, Uploads
+from headway.vectors import Vector
+
+
+@slot
+class gradient_momentum:
+    """m ← βm + (1−β) Σ_S ω_i ∇f_i(φ), m = 0 at first: MimeLite's server (Karimireddy et al. 2021, Alg. 1).
+
+    m is a momentum of full gradients at the received model, of the model's shapes. The paper calls it the optimizer's
+    statistics, and so do the message that carries it and its name among the server's states.
+    """
+
+    momentum: Momentum
+
+    adds = True
+    needs = ("upload:gradient",)
+    provides = ("server:statistics",)
+
+    def server_state(self, model: Vector, population: int) -> State:
+        return {"statistics": model.zeros()}
+
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+        fresh = (1 - self.momentum) * uploads.mean["gradient"]
+        return model, {"statistics": self.momentum * state["statistics"] + fresh}
