@@ -3,7 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
-.PHONY: run test browser soak check bench clean
+.DEFAULT_GOAL := help
+.PHONY: help run test browser soak check bench docs clean
+
+help:                   ## what every target does
+	@sed -nE 's/^([a-z]+):[^#]*## (.+)$$/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headway needs Python 3.11 or newer")'
@@ -35,5 +39,13 @@ check: .venv/installed  ## format, lint, types, import rule
 bench: .venv/installed  ## executors, a plain loop and other simulators side by side, as ratios
 	$(BIN)/headway bench
 
-clean:
+docs: .venv/docs        ## this documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html; with search: python3 -m http.server -d build/site"
+
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+clean:                  ## remove the environment and everything that was built
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,7 +22,7 @@ from headway.cli.main import app
 from headway.cli.method_page import NOTES, logged, page
 from headway.engine.cost import cost
 from headway.errors import UserError
-from headway.methods import local, server
+from headway.methods import server
 from headway.methods.arguments import Momentum, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
@@ -107,7 +107,7 @@ def test_a_new_method_has_a_page_before_it_has_notes(monkeypatch: pytest.MonkeyP
 
         Somebody, A paper, 2026, Alg. 1.
         """
-        return Method(server=server.momentum(lam), local=local.remembering())
+        return Method(server=server.momentum(lam), local=method("gradma-w").local)
 
     monkeypatch.setitem(METHODS, "fresh", Entry("fresh", fresh))
     found = sections(page("fresh"))

@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from headway.cli.main import app
+from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS
 from headway.scenario import Scenario, explained, field_type
 
@@ -48,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Every page that is not a file in `docs`."""
     made = {f"notebooks/{path.stem}.md": _notebook(path) for path in sorted((DOCS / "notebooks").glob("*.ipynb"))}
     made |= {"reference/command_line.md": _command_line(), "reference/settings.md": _settings()}
+    made |= {"reference/slots.md": _slots()}
     for address, text in made.items():
         files.append(File.generated(config, address, content=text))
     _add_linked(files, config)
@@ -154,7 +158,7 @@ def _notebook(path: Path) -> str:
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
         for output in cell.get("outputs", []):
             shown = "".join(output.get("text", output.get("data", {}).get("text/plain", [])))
-            parts.append(f"```text title=\"output\"\n{shown.rstrip()}\n```")
+            parts.append(f'```text title="output"\n{shown.rstrip()}\n```')
     parts.append(f"This page is a notebook, `docs/notebooks/{path.name}`. Its code runs in the tests.")
     return "\n\n".join(parts) + "\n"
 
@@ -164,10 +168,10 @@ def _command_line() -> str:
     group: Any = typer.main.get_command(app)
     parts = [
         "# Command line",
-        "Made from the commands themselves; `headway COMMAND --help` prints the same. The settings of a scenario, which "
-        "`run`, `compare`, `sweep` and `scenario` take as flags, are on [their own page](settings.md).",
+        "Made from the commands themselves; `headway COMMAND --help` prints the same. The settings of a scenario, "
+        "which `run`, `compare`, `sweep` and `scenario` take as flags, are on [their own page](settings.md).",
     ]
-    for name, command in group.commands.items():
+    for name, command in sorted(group.commands.items()):
         inner = getattr(command, "commands", None)
         for full, one in [(f"{name} {sub}", each) for sub, each in inner.items()] if inner else [(name, command)]:
             parts += [f"## headway {full}", (one.help or "").strip(), *_parameters(one)]
@@ -176,12 +180,11 @@ def _command_line() -> str:
 
 def _parameters(command: click.Command) -> list[str]:
     fields = {field.name for field in dataclasses.fields(Scenario)}
-    rows, shared = [], False
+    flags = {one.name for one in command.params if one.param_type_name == "option"}
+    shared = fields - flags <= {"method"}
+    rows = []
     for one in command.params:
-        if one.name == "help":
-            continue
-        if one.name in fields and any(option.startswith("--") for option in one.opts) and command.name != "bench":
-            shared = True
+        if one.name == "help" or (shared and one.name in fields & flags):
             continue
         spelled = ", ".join(f"`{text}`" for text in one.opts + one.secondary_opts)
         if one.param_type_name == "argument":
@@ -200,13 +203,40 @@ def _settings() -> str:
     ]
     groups: dict[str, list[str]] = {}
     for field in dataclasses.fields(Scenario):
-        kind, optional = field_type(field.name)
+        kind, _ = field_type(field.name)
         default = "–" if field.default is None else f"`{str(field.default).lower() if kind is bool else field.default}`"
         row = f"| `{field.name}` | {default} | {_cell(explained(field))} |"
         groups.setdefault(str(field.metadata["group"]), []).append(row)
     for group, rows in groups.items():
         parts += [f"## {group.capitalize()}", "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def _slots() -> str:
+    """Every value of the catalogue's slots, and the hooks that a value may have."""
+    parts = ["# Parts of methods", "The values that a slot can have, and the hooks that a value of your own may have."]
+    for slot in ("broadcast", "objective", "local", "server", "wire"):
+        package = importlib.import_module(f"headway.methods.{slot}")
+        parts += [f"## {slot}", f"{package.__doc__} In Python `hw.{slot}.NAME`."]
+        for name in package.__all__:
+            value = getattr(package, name)
+            limits = ", ".join(str(limit).replace("value", which) for which, limit in ranges(value).items())
+            text = re.sub(r"^([+*-]) ", r"\\\1 ", inspect.getdoc(value) or "")
+            parts += [
+                f"### {name}",
+                f"```python\n{name}{_signature(value)}{f'  # {limits}' if limits else ''}\n```",
+                text,
+            ]
+    whole = "    options:\n      show_root_heading: false\n      heading_level: 3\n      show_bases: false"
+    parts += ["## Hooks", f"::: headway.methods.hooks\n{whole}\n      filters: ['^[A-Z][a-z]', '^[a-z]']"]
+    parts += ["## What hooks are given", f"::: headway.methods.slots\n{whole}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _signature(value: Any) -> str:
+    """Names and defaults of what a slot value is made with."""
+    given = inspect.signature(value).parameters.values()
+    return f"({', '.join(str(one.replace(annotation=inspect.Parameter.empty)) for one in given)})"
 
 
 def _cell(text: str) -> str:
