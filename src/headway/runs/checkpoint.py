@@ -256,7 +256,7 @@ class Checkpoint:
 
     @property
     def _parts(self) -> list[str]:
-        return [name for name, _ in self.world.method.parts()]
+        return [name for name, _ in self.experiment.method.parts()]
 
     def _remove_others(self, name: str) -> None:
         for file in self.folder.iterdir():
