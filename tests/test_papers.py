@@ -22,7 +22,7 @@ from headway.papers.plan import Plan, plan
 from headway.papers.preset import Column, Preset, Row, Spelling, every_preset, preset
 from headway.papers.published import FOLDER, Published
 from headway.papers.reproduce import Outcome, reproduce
-from headway.runs.run import simulate
+from headway.runs.start import simulate
 from headway.scenario import Scenario
 
 COUNTED = {

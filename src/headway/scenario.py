@@ -25,9 +25,13 @@ from headway import elsewhere, naming
 from headway.errors import UserError, nearest, shown
 from headway.naming import PROFILES
 
+_ROLES = {"run": "identity", "training": "training", "watching": "watching", "execution": "execution"}
+"""The role of the settings of a group; those of all other groups say what the problem is."""
 
-def _setting(group: str, default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"group": group, "help": help, **limits})
+
+def _setting(group: str, default: Any, help: str, role: str | None = None, **limits: Any) -> Any:
+    role = role or _ROLES.get(group, "problem")
+    return field(default=default, metadata={"group": group, "role": role, "help": help, **limits})
 
 
 DEFAULT_PARTICIPATION = 0.1
@@ -50,7 +54,7 @@ class Scenario:
 
     data: str = _setting("data", "fashion", "data set; 'fashion' is inside the package")
     data_dir: str | None = _setting(
-        "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", free=True
+        "data", None, "folder of the data sets (else $HEADWAY_DATA, else a user cache)", role="execution"
     )
     partition: str = _setting("data", "dirichlet:0.3", "how samples go to clients: dirichlet:ALPHA, iid, natural, …")
     split_seed: int = _setting("data", 0, "seed of the split, apart from the run's seed", least=0)
@@ -128,29 +132,28 @@ class Scenario:
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
 
-    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto", free=True)
-    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS, free=True)
+    device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
+    executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
     precision: str = _setting(
         "execution",
         "auto",
         "arithmetic of local training; auto is tf32 on a GPU and fp32 on a CPU",
+        role="training",
         among=("auto", "fp32", "fp64", "tf32", "bf16"),
     )
-    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume", free=True)
+    deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
     client_state_mb: float | None = _setting(
         "execution",
         None,
         "megabytes of client state in memory before the rest goes to a file",
         above=0.0,
         most=1e9,
-        free=True,
     )
     checkpoint_every: int | None = _setting(
         "execution",
         None,
         "rounds between checkpoints; else as few as a twentieth of the time allows, 10 if deterministic",
         least=1,
-        free=True,
     )
 
     def __post_init__(self) -> None:
@@ -205,11 +208,14 @@ class Scenario:
         return "\n".join(lines) + "\n"
 
 
-FREE = frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata.get("free"))
-"""Settings that say where and how a run is executed: up to rounding its numbers do not depend on them.
+def settings_of(*roles: str) -> frozenset[str]:
+    """The names of the settings that have one of these roles.
 
-Whoever lets more or fewer settings differ between two runs says so beside, and why.
-"""
+    `problem`: data, clients, failures and network; `training`: what a client does and how precisely; `watching`: what
+    is measured and when a run ends; `execution`: where and how it is computed, on which its numbers do not depend up to
+    rounding; `identity`: method and seeds, in which runs of one table differ.
+    """
+    return frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata["role"] in roles)
 
 
 def explained(setting: dataclasses.Field[Any]) -> str:

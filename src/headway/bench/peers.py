@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from headway.allocator import KEEPING
 from headway.bench.loop import Variant, settle
+from headway.malloc import KEEPING
 
 CLOSING_SECONDS = 30
 EXTRA = "pip install 'headway[bench]'"

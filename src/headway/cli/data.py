@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.screen import JSON, aside, print_json, screen
+from headway.cli.screen import JSON, print_json, screen, stderr_console
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,7 +88,7 @@ def get(
     from headway.data.sources import named_folder
 
     folder = named_folder(data_dir)
-    console = aside()
+    console = stderr_console()
     columns = (TextColumn("{task.description}"), BarColumn(28), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, Any] = {}
     with Progress(*columns, TimeRemainingColumn(compact=True), console=console, disable=not console.is_terminal) as bar:
@@ -131,11 +131,11 @@ def describe(
     """Sizes and classes of a data set, and what its split gives to each client (means over clients)."""
     from headway.data import sources
     from headway.data.partition import split
-    from headway.report import bubbles
+    from headway.report import split_picture
     from headway.scenario import Scenario
 
     if picture is not None:
-        bubbles.check_path(picture)
+        split_picture.check_path(picture)
     given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
     chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
     if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
@@ -145,7 +145,7 @@ def describe(
     found, counts = described(chosen, source, rows)
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
-        bubbles.bubble_picture(counts, source.class_names, title, picture)
+        split_picture.draw_split(counts, source.class_names, title, picture)
     print_json(found) if json else _print_description(found, source.citation)
     if picture is not None and not json:
         typer.echo(f"picture: {picture}")

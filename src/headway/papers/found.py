@@ -15,6 +15,7 @@ from headway.methods.spelling import chosen, pieces
 from headway.papers.measures import Records
 from headway.papers.plan import Cell, Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, difference, read
+from headway.records import RoundRecord
 from headway.runs import packed
 from headway.runs.files import read_checked
 from headway.runs.folder import scenario as scenario_in
@@ -85,7 +86,7 @@ def parting(one: Records, other: Records) -> int | None:
     return None
 
 
-def _timeless(record: dict[str, Any]) -> dict[str, Any]:
+def _timeless(record: RoundRecord) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.startswith("seconds_")}
 
 

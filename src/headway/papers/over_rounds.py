@@ -13,6 +13,7 @@ from headway.papers.plan import Cell
 from headway.papers.preset import Column
 from headway.papers.shown import Shown
 from headway.papers.table import Entry
+from headway.records import RoundRecord
 from headway.report.figures import Place, a_round, curve, line, mean_line, raw_line, tidy
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def iterations(figure: Figure, shown: Shown) -> list[str]:
         for number, cell in enumerate(shown.plan.cells):
             steps = cell.runs[0].scenario.steps or 1
 
-            def place(record: dict[str, Any], steps: int = steps) -> float:
+            def place(record: RoundRecord, steps: int = steps) -> float:
                 return float(steps * record["round"])
 
             _run_lines(axes, shown, cell, key, place, label=shown.label(cell), **line(number))

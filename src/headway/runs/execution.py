@@ -27,17 +27,12 @@ from headway.engine.world import World
 from headway.errors import UserError
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
+from headway.runs.settings import SAME_WORK, without
 from headway.scenario import EXECUTORS
 from headway.vectors import named_leaves
 
 CHOOSING = ("auto", "graphed")
-"""What may be asked for that leaves the choice to a stopwatch."""
-_SAME_WORK = {
-    *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-    *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
-    *("eval_every", "eval_samples", "global_loss"),
-}
-"""Settings that make a step neither longer nor shorter."""
+"""Names that leave the choice to a stopwatch."""
 
 
 def chosen(world: World, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
@@ -67,7 +62,6 @@ def _path(world: World, asked: str) -> Path | None:
 
 def _about(world: World, asked: str) -> dict[str, Any]:
     """On what the fastest executor depends."""
-    settings = {name: value for name, value in world.scenario.as_dict().items() if name not in _SAME_WORK}
     leaves = named_leaves(world.network.parameters).items()
     network = [str(world.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
     made_on = hardware_and_versions(world.device)
@@ -75,7 +69,7 @@ def _about(world: World, asked: str) -> dict[str, Any]:
     return {
         "asked": asked,
         "machine": {"processor": processor(), "cores": cores(), "hardware": made_on["hardware"], **versions},
-        "settings": settings,
+        "settings": without(world.scenario, SAME_WORK),
         "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(world.method)),
         "network": checksum(network)[:32],
         "population": world.population,

@@ -59,7 +59,7 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
     return file.getvalue()
 
 
-def keep(folder: Path, world: World, accept: bool = False, expected: str | None = None) -> str:
+def write_or_check(folder: Path, world: World, accept: bool = False, expected: str | None = None) -> str:
     """Write the run's split, or refuse a run whose split is not what it was; the split's digest.
 
     `accept`: write it anew. `expected` is the digest that the run's checkpoint has.
