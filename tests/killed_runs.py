@@ -31,7 +31,7 @@ from headway.scenario import Scenario
 from headway.vectors import Vector
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["headway.runs.run", "pytest", "torch._dynamo"])  # a child is a fork of these
+CONTEXT.set_forkserver_preload(["headway.runs.series", "pytest", "torch._dynamo"])  # a child is a fork of these
 
 SHORT = SMALL.changed(rounds=12, checkpoint_every=3, deterministic=True)
 

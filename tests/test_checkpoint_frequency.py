@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.runs import run
+from headway.runs import driver, records
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.scenario import Scenario
 from killed_runs import Case
@@ -50,7 +50,7 @@ def test_a_run_saves_as_its_pace_says(
     cost: float, rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, saved = Clock(), []
-    save, append = Checkpoint.save, run.records.append
+    save, append = Checkpoint.save, records.append
 
     def saving(self: Checkpoint, progress: Any, *more: Any) -> None:
         saved.append(progress.round)
@@ -62,8 +62,8 @@ def test_a_run_saves_as_its_pace_says(
         append(*given)
 
     monkeypatch.setattr(Checkpoint, "save", saving)
-    monkeypatch.setattr(run.records, "append", appending)
-    monkeypatch.setattr(run, "Pace", lambda scenario: Pace(scenario, clock))
+    monkeypatch.setattr(records, "append", appending)
+    monkeypatch.setattr(driver, "Pace", lambda scenario: Pace(scenario, clock))
     case = Case("fedacg").with_settings(rounds=6, checkpoint_every=None, deterministic=False, executor="serial")
     case.simulate(tmp_path / "run")
     assert sorted(set(saved)) == rounds

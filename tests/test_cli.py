@@ -357,7 +357,7 @@ def test_ctrl_c_before_there_is_a_folder_names_none(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headway.runs.run.build", stop)
+    monkeypatch.setattr("headway.runs.start.build", stop)
     monkeypatch.setattr(sys, "argv", ["headway", "run", "fedavg", "--out", str(tmp_path / "early")])
     with pytest.raises(SystemExit) as ended:
         main()

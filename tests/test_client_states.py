@@ -19,7 +19,7 @@ from conftest import EXECUTORS, SMALL, experiment, norm_free, played, unequal_cl
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.random import built
-from headway.runs import run
+from headway.runs.observer import Unwatched
 from headway.trees import leaves_of, named_leaves, nbytes
 from headway.vectors import Vector
 
@@ -182,7 +182,7 @@ def test_a_run_with_states_in_a_file_gives_the_same_bits(name: str) -> None:
     assert all(same(store.get(client), everything.get(client)) for client in store.clients())
 
 
-class Stopping(run.Unwatched):
+class Stopping(Unwatched):
     """Asks the run to stop once a round is over, as Ctrl-C does."""
 
     def __init__(self, number: int) -> None:

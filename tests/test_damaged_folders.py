@@ -25,9 +25,9 @@ from headway.papers import claims, reproduce
 from headway.random import built
 from headway.runs import packed
 from headway.runs.files import read_json, write_checked, write_json
-from headway.runs.run import Result
+from headway.runs.result import Result
 from headway.runs.study import load_study, resume_study
-from headway.scenario import FREE
+from headway.scenario import settings_of
 from test_resume_with_changes import Stopping
 
 COUNT = int(os.environ.get("HEADWAY_DAMAGE", "120"))
@@ -76,7 +76,9 @@ def claimed(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def numbers(result: Result) -> Any:
     """Everything that a run says, without the clock of a round that was played again and without how it is executed."""
-    settings = {name: value for name, value in result.scenario.as_dict().items() if name not in FREE}
+    settings = {
+        name: value for name, value in result.scenario.as_dict().items() if name not in settings_of("execution")
+    }
     records = [{name: value for name, value in one.items() if "seconds" not in name} for one in result.records]
     return result.method, settings, json.loads(json.dumps(records))  # tuples are lists in a file
 
@@ -323,7 +325,7 @@ def test_a_crafted_manifest_is_one_line(name: str, whole: Path, tmp_path: Path) 
     CRAFTED[name](told)
     write_checked(path, told)
     for look in (reported, verified, resumed, loaded):
-        refused(look, folder, r"manifest\.json does not tell its")
+        refused(look, folder, r"manifest\.json does not have its")
 
 
 def test_a_deep_manifest_is_one_line(whole: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headway.data.partition import PARTITIONS, split
 from headway.data.sources import SOURCES, load, present
 from headway.data.statistics import class_counts, mixes, sizes
 from headway.errors import UserError
-from headway.report.bubbles import CLIENTS_AT_MOST, bubble_picture
+from headway.report.split_picture import CLIENTS_AT_MOST, draw_split
 from source_files import MIXES, described
 
 
@@ -257,7 +257,7 @@ class TestPicture:
         counts = np.random.default_rng(0).integers(0, 50, (clients, classes)) + np.eye(clients, classes, dtype=int)
         counts[0, 0] = 50
         seen = watched(monkeypatch)
-        bubble_picture(counts, (), "title", tmp_path / "a.png")
+        draw_split(counts, (), "title", tmp_path / "a.png")
         rows, figure = seen[:-1], seen[0].figure
         assert max(figure.get_size_inches()) <= 20
         bubbles = [bubble for axes in rows for bubble in drawn(axes)]
@@ -273,22 +273,22 @@ class TestPicture:
             assert 0 <= box.y0 < box.y1 <= 1
 
     def test_of_very_many_clients_some_are_shown_and_the_title_says_so(self, tmp_path: Path) -> None:
-        path = bubble_picture(np.ones((3 * CLIENTS_AT_MOST, 1), int), (), "many", tmp_path / "a.svg")
+        path = draw_split(np.ones((3 * CLIENTS_AT_MOST, 1), int), (), "many", tmp_path / "a.svg")
         assert ">many (1,000 shown)<" in path.read_text()
 
     def test_a_name_that_looks_like_a_formula_is_a_name(self, tmp_path: Path) -> None:
-        path = bubble_picture(np.ones((2, 2), int), ("$a$", "b_{"), "npz:$x.npz", tmp_path / "a.svg")
+        path = draw_split(np.ones((2, 2), int), ("$a$", "b_{"), "npz:$x.npz", tmp_path / "a.svg")
         assert ">npz:$x.npz<" in path.read_text()
         assert ">$a$<" in path.read_text()
 
     def test_it_is_no_empty_paper(self, tmp_path: Path) -> None:
-        pixels = matplotlib.image.imread(bubble_picture(np.eye(10, dtype=int) * 9, (), "ten", tmp_path / "a.png"))
+        pixels = matplotlib.image.imread(draw_split(np.eye(10, dtype=int) * 9, (), "ten", tmp_path / "a.png"))
         assert 0.02 < (pixels[..., :3].min(-1) < 0.9).mean() < 0.5
 
     def test_a_place_that_cannot_be_written_is_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "a.png").mkdir()
         with pytest.raises(UserError, match=r"a\.png' cannot be written: "):
-            bubble_picture(np.ones((2, 2), int), (), "title", tmp_path / "a.png")
+            draw_split(np.ones((2, 2), int), (), "title", tmp_path / "a.png")
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

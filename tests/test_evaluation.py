@@ -28,7 +28,7 @@ from headway.errors import Diverged, UserError
 from headway.methods.slots import State, Uploads
 from headway.random import built
 from headway.runs.export import export
-from headway.runs.run import failure
+from headway.runs.folder import failure
 from headway.vectors import Vector
 
 

@@ -25,9 +25,10 @@ from headway.cli.main import app
 from headway.data.federation import Samples
 from headway.errors import UserError
 from headway.methods.slots import Step
-from headway.runs import fingerprints, run
+from headway.runs import fingerprints
 from headway.runs.digest import digest
 from headway.runs.files import read_json, write_checked
+from headway.runs.resume import lengthen
 from headway.vectors import Vector
 
 Given = dict[str, Any]
@@ -45,7 +46,7 @@ def given(**changes: Any) -> Given:
 def stopped(folder: Path, method: Any = "fedavg", **objects: Any) -> Path:
     """A run after its second round of three."""
     hw.simulate(method, QUICK.changed(rounds=2), out=folder, **objects)
-    run.lengthen(folder, 3)
+    lengthen(folder, 3)
     return folder
 
 
@@ -145,10 +146,10 @@ def test_what_is_meant_goes_on_and_is_recorded(tmp_path: Path) -> None:
     accepted = [{"after round": 2, "changed": ["the training samples"]}]
     assert read_json(folder / "summary.json")["accepted_changes"] == accepted
     assert read_json(folder / "checkpoint/manifest.json")["fingerprints"]["accepted"] == accepted
-    run.lengthen(folder, 4)
+    lengthen(folder, 4)
     hw.resume(folder, **with_sample(3, 9.5))  # the new data is the run's now
     assert read_json(folder / "summary.json")["accepted_changes"] == accepted
-    run.lengthen(folder, 5)
+    lengthen(folder, 5)
     with pytest.raises(UserError, match="the training samples changed"):
         hw.resume(folder, **given())
 
@@ -191,7 +192,7 @@ def test_a_file_that_has_changed_is_refused_on_the_command_line_unless_it_is_mea
     settings: Given = {"data": f"npz:{tmp_path}/mine.npz", "model": "linear", "clients": 6, "partition": "iid"}
     folder = tmp_path / "run"
     hw.simulate("fedavg", out=folder, rounds=1, device="cpu", executor="serial", **settings)
-    run.lengthen(folder, 2)
+    lengthen(folder, 2)
     packed(tmp_path / "mine.npz", 0.5)
     refused = CliRunner().invoke(app, ["resume", str(folder), "--quiet"])
     assert str(refused.exception).startswith(
@@ -211,7 +212,7 @@ def test_a_split_that_has_changed_can_be_meant(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     chosen: Given = {"partition": f"file:{lists}", "clients": 2, "model": "linear", "device": "cpu"}
     hw.simulate("fedavg", out=folder, rounds=1, executor="serial", **chosen)
-    run.lengthen(folder, 2)
+    lengthen(folder, 2)
     lists.write_text("[[0, 1], [2, 3, 4, 5]]")
     with pytest.warns(UserWarning, match="the split$"):
         hw.resume(folder, accept_changes=True)

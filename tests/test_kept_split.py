@@ -12,7 +12,7 @@ import pytest
 import headway as hw
 from conftest import SMALL, norm_free, unequal_clients
 from headway.errors import UserError
-from headway.runs import run
+from headway.runs.start import simulate
 
 QUICK: dict[str, Any] = {"rounds": 2, "clients": 8, "model": "linear", "device": "cpu", "executor": "serial"}
 
@@ -79,5 +79,5 @@ def test_a_run_killed_before_its_split_was_written_goes_on(tmp_path: Path) -> No
 
 
 def test_own_data_has_no_rows_to_keep(tmp_path: Path) -> None:
-    run.simulate("fedavg", SMALL, model=norm_free(), out=tmp_path / "run", **unequal_clients())
+    simulate("fedavg", SMALL, model=norm_free(), out=tmp_path / "run", **unequal_clients())
     assert not (tmp_path / "run" / "split.npz").exists()

@@ -45,12 +45,12 @@ def test_a_folder_of_an_own_method_says_what_it_needs(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = hw.simulate(mine(), out=run, **QUICK)
     for open_it in (hw.load_run, hw.resume):
-        with pytest.raises(UserError, match=r"'mine', which is no method of the catalogue.*method=…"):
+        with pytest.raises(UserError, match=r"'mine', which is not a method of the catalogue.*method=…"):
             open_it(run)
     assert hw.load_run(run, method=mine()).summary == first.summary
     study = load_study([run])
     assert study.summary()[0]["name"] == "mine"
-    assert "mine was run from Python with a method of its own" in str(reason_for_none(study))
+    assert "mine was run from Python with its own method" in str(reason_for_none(study))
 
 
 def test_own_models_and_data_are_compared(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_own_models_and_data_are_compared(tmp_path: Path) -> None:
     study = hw.compare(["fedavg", mine()], model=nn.Linear(6, 3), out=tmp_path / "study", **given, **settings)
     alone = hw.simulate("fedavg", model=nn.Linear(6, 3), **given, **settings)
     assert study.runs["fedavg"][0].scenario == alone.scenario
-    with pytest.raises(UserError, match="made from Python with mine, data of its own, model of its own"):
+    with pytest.raises(UserError, match="made from Python with mine, its own data, its own model"):
         resume_study(tmp_path / "study")
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headway.errors import UserError
-from headway.runs import packed, records, run
+from headway.runs import packed, records
+from headway.runs.resume import resume
 
 ROUNDS: list[dict[str, Any]] = [
     {
@@ -61,7 +62,7 @@ def test_a_run_has_its_rounds_once(tmp_path: Path) -> None:
 def test_a_run_that_is_kept_for_others_does_not_go_on(tmp_path: Path) -> None:
     (tmp_path / packed.NAME).write_bytes(packed.pack(ROUNDS))
     with pytest.raises(UserError, match="is kept for others to check, without a checkpoint"):
-        run.resume(tmp_path)
+        resume(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [packed.NAME]
 
 

@@ -20,7 +20,7 @@ from headway.measure.headline import LAST, LOSS, SMOOTHED, common_headline, head
 from headway.measure.intervals import Difference
 from headway.report import tables
 from headway.report.figures import _draw, a_round, blank
-from headway.runs.run import Result
+from headway.runs.result import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario
 

@@ -23,7 +23,7 @@ from headway.papers.preset import Column, Preset, Row, Spelling
 from headway.papers.published import FOLDER, Published
 from headway.papers.reproduce import Outcome, reproduce
 from headway.papers.saved_runs import find_runs
-from headway.runs.run import simulate
+from headway.runs.start import simulate
 from headway.scenario import Scenario
 
 COUNTED = {

@@ -16,9 +16,10 @@ import torch
 import headway
 from headway.errors import Diverged, UserError
 from headway.methods.slots import Step
-from headway.runs import run
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import read_json
+from headway.runs.folder import failure, finished
+from headway.runs.observer import Unwatched
 from headway.trees import named_leaves
 from headway.vectors import Vector
 from killed_runs import Case, Life, Moment, control, killed, lingering, lived, wait_for
@@ -235,7 +236,7 @@ def test_resuming_a_finished_run_does_nothing(uninterrupted: Folders) -> None:
     assert all(torch.equal(model[name], loaded[name]) for name in model)
 
 
-class Interrupting(run.Unwatched):
+class Interrupting(Unwatched):
     """Asks the run to stop, as Ctrl-C does, once a round is over."""
 
     def __init__(self, round: int) -> None:
@@ -477,8 +478,8 @@ def test_a_run_that_diverges_late_keeps_every_good_round(tmp_path: Path) -> None
     case = Case(headway.Method(local=exploding), settings={"executor": "serial", "checkpoint_every": 100})
     with pytest.raises(Diverged, match=r"^round 5, client \d+: ") as diverged:
         case.simulate(tmp_path / "run")
-    assert run.failure(tmp_path / "run") == str(diverged.value)
-    assert not run.finished(tmp_path / "run")
+    assert failure(tmp_path / "run") == str(diverged.value)
+    assert not finished(tmp_path / "run")
     result = case.load(tmp_path / "run")
     assert [record["round"] for record in result.records] == [1, 2, 3, 4]
     short = case.with_settings(rounds=4).simulate(tmp_path / "short")

@@ -12,7 +12,7 @@ import headway as hw
 from headway.errors import UserError
 from headway.runs.files import read_json, write_checked
 from headway.runs.folder import sealed
-from headway.runs.run import lengthen
+from headway.runs.resume import lengthen
 
 SMALL: dict[str, Any] = {"model": "mlp", "clients": 10, "steps": 2, "device": "cpu", "deterministic": True}
 

@@ -10,7 +10,7 @@ from typing import IO
 import pytest
 
 from headway.errors import UserError
-from headway.runs import records, run
+from headway.runs import records, reserve
 from headway.scenario import Scenario, scenario
 
 FIRST, SECOND = Scenario(rate=0.01), Scenario(rate=0.02)
@@ -27,17 +27,17 @@ def test_a_folder_that_another_is_just_claiming_is_in_use(
 ) -> None:
     """Whoever comes while the first is still writing is refused, and the first is not disturbed."""
     told: list[str] = []
-    write = run.write_atomically
+    write = reserve.write_atomically
 
     def meanwhile(path: Path, content: bytes) -> None:
         monkeypatch.undo()
         with pytest.raises(UserError) as refused:
-            run.claim(path.parent, SECOND, ["fedprox"])
+            reserve.reserve(path.parent, SECOND, ["fedprox"])
         told.append(one_line(refused))
         write(path, content)
 
-    monkeypatch.setattr(run, "write_atomically", meanwhile)
-    folder = run.claim(tmp_path / "run", FIRST, study)
+    monkeypatch.setattr(reserve, "write_atomically", meanwhile)
+    folder = reserve.reserve(tmp_path / "run", FIRST, study)
     assert told == [f"another process is writing the run in {folder}"]
     assert scenario(folder) == FIRST
     assert (folder / "study.json").is_file() == (study is not None)
@@ -50,13 +50,13 @@ def test_a_folder_claimed_since_it_was_found_free_is_in_use(tmp_path: Path, monk
     @contextmanager
     def late(path: Path) -> Iterator[IO[bytes]]:
         monkeypatch.undo()
-        run.claim(path.parent, FIRST)
+        reserve.reserve(path.parent, FIRST)
         with appending(path) as file:
             yield file
 
     monkeypatch.setattr(records, "appending", late)
     with pytest.raises(UserError, match="is already used") as refused:
-        run.claim(tmp_path / "run", SECOND, ["fedavg"])
+        reserve.reserve(tmp_path / "run", SECOND, ["fedavg"])
     one_line(refused)
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["scenario.toml"]
     assert scenario(tmp_path / "run") == FIRST

@@ -22,10 +22,13 @@ import headway as hw
 from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli import main as commands
 from headway.cli.progress import Bar
-from headway.cli.screen import aside
+from headway.cli.screen import stderr_console
 from headway.errors import MachineError, UserError
 from headway.random import built
-from headway.runs import run as runs
+from headway.runs.folder import failure
+from headway.runs.given import split_settings
+from headway.runs.observer import Unwatched
+from headway.runs.resume import lengthen
 from headway.scenario import Scenario
 
 LITTLE = "--model linear --rounds 4 --clients 20 --steps 1 --device cpu --executor serial --checkpoint-every 1 --quiet"
@@ -107,7 +110,7 @@ def test_a_read_only_file_system_is_one_line(command: Any, tmp_path: Path) -> No
     with mounted(tmp_path / "disk", "size=10m") as disk:
         folder = disk / "run"
         command("run", "fedavg", *LITTLE.split(), "--out", str(folder))
-        runs.lengthen(folder, 5)
+        lengthen(folder, 5)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         line = one_line(command("resume", str(folder), "--quiet"))
         assert line.startswith("Read-only file system")
@@ -194,7 +197,7 @@ def test_a_run_goes_on_without_standard_error(terminal: bool, monkeypatch: pytes
     monkeypatch.setattr(sys, "stderr", Full())
     with pytest.raises(OSError, match="No space left"):
         print("a line", file=sys.stderr)
-    console = aside()
+    console = stderr_console()
     assert console.is_terminal == terminal
     with Bar(console, quiet=False, choosing=True) as bar:
         given = {"model": built(norm_free, 7, "test"), **unequal_clients()}
@@ -392,7 +395,7 @@ def test_numbers_of_numpy_are_what_they_are() -> None:
         Scenario(rounds=np.float64(3.5))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="rounds is True"):
         Scenario(rounds=np.bool_(True))  # type: ignore[arg-type]
-    settings, objects = runs.sorted_out({}, None, np.int64(20), None)  # type: ignore[arg-type]
+    settings, objects = split_settings({}, None, np.int64(20), None)  # type: ignore[arg-type]
     assert (settings, objects) == ({"clients": 20}, {})
 
 
@@ -433,7 +436,7 @@ def test_overlapping_deterministic_runs_leave_the_mode_as_it_was() -> None:
 
 
 def test_a_machine_error_is_not_a_failure_of_the_run(tmp_path: Path) -> None:
-    class Broken(runs.Unwatched):
+    class Broken(Unwatched):
         def round(self, record: dict[str, Any]) -> None:
             raise MachineError("no luck")
 
@@ -441,4 +444,4 @@ def test_a_machine_error_is_not_a_failure_of_the_run(tmp_path: Path) -> None:
     given = {"model": built(norm_free, 7, "test"), **unequal_clients()}
     with pytest.raises(MachineError):
         hw.simulate("fedavg", SMALL, out=folder, observer=Broken(), executor="serial", **given)
-    assert runs.failure(folder) is None
+    assert failure(folder) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 import headway as hw
 from headway.engine.selection import inherited_executor, runs_on
 from headway.errors import UserError
-from headway.runs import checkpoint
+from headway.runs import settings
 from headway.runs.study import load_study
-from headway.scenario import FREE
+from headway.scenario import Scenario, settings_of
 
 QUICK: dict[str, Any] = {"rounds": 1, "clients": 6, "model": "mlp", "steps": 2, "device": "cpu"}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -111,8 +112,28 @@ def test_how_runs_were_executed_may_differ_in_a_table(tmp_path: Path) -> None:
         load_study([tmp_path / "a", tmp_path / "c"])
 
 
-def test_the_settings_of_execution_are_marked_once() -> None:
-    """The precision changes the numbers; that bits can be repeated is a promise that a resume keeps."""
-    assert sorted(FREE) == ["checkpoint_every", "client_state_mb", "data_dir", "deterministic", "device", "executor"]
-    assert not checkpoint._FREE & {"deterministic", "precision", "method", "seed"}
-    assert checkpoint._FREE | {"deterministic"} > FREE
+def test_every_setting_has_one_role() -> None:
+    """The precision changes the numbers; method and seeds are what a table is over."""
+    execution = {"checkpoint_every", "client_state_mb", "data_dir", "deterministic", "device", "executor"}
+    assert settings_of("execution") == execution
+    assert settings_of("identity") == {"method", "seed", "seeds"}
+    roles = [settings_of(role) for role in ("problem", "training", "watching", "execution", "identity")]
+    assert sum(map(len, roles)) == len(dataclasses.fields(Scenario))
+    assert frozenset().union(*roles) == {setting.name for setting in dataclasses.fields(Scenario)}
+    assert settings_of("execution", "identity") == execution | {"method", "seed", "seeds"}
+
+
+def test_what_may_differ_follows_from_the_roles() -> None:
+    """That bits can be repeated is a promise that a resume keeps."""
+    execution, ends = settings_of("execution"), {"rounds", "target", "stop_at_target", "seeds"}
+    assert execution - {"deterministic"} | {"on_failure"} == settings.EDITABLE
+    assert settings.EDITABLE | ends == settings.RESUMABLE
+    assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
+    assert execution | {"precision"} == settings.REPRODUCIBLE
+    tuned = {"rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip"}
+    assert tuned == settings.TUNED
+    assert {
+        *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
+        *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
+        *("eval_every", "eval_samples", "global_loss"),
+    } == settings.SAME_WORK

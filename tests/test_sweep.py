@@ -27,11 +27,12 @@ from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.random import built
-from headway.runs.run import simulate
+from headway.runs.start import simulate
 from headway.tuning.grid import candidates, grid
 from headway.tuning.halving import Stage, stages
 from headway.tuning.picture import picture
-from headway.tuning.sweep import Sweep, Trial, default_folder, sweep
+from headway.tuning.results import Sweep, Trial
+from headway.tuning.sweep import default_folder, sweep
 from headway.tuning.table import caption, cells, markdown
 from killed_runs import CONTEXT
 

@@ -223,7 +223,7 @@ def test_the_choice_of_an_executor_is_on_the_terminal(
 ) -> None:
     console = terminal()
     for place in ("main", "sweep"):
-        monkeypatch.setattr(f"headway.cli.{place}.aside", lambda: console)
+        monkeypatch.setattr(f"headway.cli.{place}.stderr_console", lambda: console)
     assert said(f"{command} {LITTLE} --out {tmp_path / 'run'}").exit_code == 0
     lines = shown(console)
     assert any("choosing an executor" in line for line in lines) == told

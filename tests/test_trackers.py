@@ -112,7 +112,7 @@ class Listing:
 
 def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"broken": Listing(full=3), "whole": Listing()}
-    monkeypatch.setattr("headway.runs.run.trackers", lambda track, kept=True: both)
+    monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: both)
     with pytest.warns(UserWarning, match="broken failed and is left out, the training goes on: no space left") as told:
         result = hw.simulate("fedavg", QUICK, **own())
     assert len(told) == 1
@@ -124,7 +124,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pyte
 
 def test_a_run_that_fails_closes_its_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Listing()
-    monkeypatch.setattr("headway.runs.run.trackers", lambda track, kept=True: {"whole": tracker})
+    monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: {"whole": tracker})
     with pytest.raises(UserError, match="finite"):
         hw.simulate("fedavg", QUICK.changed(rate=1e30, clip=0.0), **own())
     assert tracker.seen[-1] == "closes failed"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
+    from headway import report
     from headway.errors import UserError
     from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
     from headway.methods.server import average, interpolation, momentum
     from headway.methods.spelling import method
     from headway.methods.wire import Wire, plain
-    from headway.runs.run import Result, load_run, resume, simulate
+    from headway.runs.load import load_run
+    from headway.runs.result import Result
+    from headway.runs.resume import resume
+    from headway.runs.start import simulate
     from headway.runs.study import Study, compare
-    from headway.tuning.sweep import Sweep, sweep
+    from headway.tuning.results import Sweep
+    from headway.tuning.sweep import sweep
     from headway.vectors import Vector
 
 __version__ = "0.1.0"
@@ -53,6 +58,7 @@ __all__ = [
     "objective",
     "plain",
     "proximal",
+    "report",
     "resume",
     "scenario",
     "server",
@@ -75,9 +81,13 @@ _HOMES = {
     "headway.methods.server": ("average", "interpolation", "momentum"),
     "headway.methods.spelling": ("method",),
     "headway.methods.wire": ("Wire", "plain"),
-    "headway.runs.run": ("Result", "load_run", "resume", "simulate"),
+    "headway.runs.load": ("load_run",),
+    "headway.runs.result": ("Result",),
+    "headway.runs.resume": ("resume",),
+    "headway.runs.start": ("simulate",),
     "headway.runs.study": ("Study", "compare"),
-    "headway.tuning.sweep": ("Sweep", "sweep"),
+    "headway.tuning.results": ("Sweep",),
+    "headway.tuning.sweep": ("sweep",),
     "headway.vectors": ("Vector",),
 }
 
@@ -86,6 +96,8 @@ def __getattr__(name: str) -> Any:
     """Names that need torch are imported when first used, so `headway --help` answers at once."""
     if name in _SLOTS:
         return importlib.import_module(f"headway.methods.{name}")
+    if name == "report":
+        return importlib.import_module("headway.report")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

@@ -23,7 +23,7 @@ import headway
 from fuzzing.attempts import Attempt, Finding
 from headway.errors import UserError
 from headway.runs import records
-from headway.runs.run import Unwatched
+from headway.runs.observer import Unwatched
 from killed_runs import CONTEXT, Case
 
 LITTLE: dict[str, Any] = {"model": "linear", "clients": 6, "participation": 0.5, "steps": 1, "device": "cpu"}

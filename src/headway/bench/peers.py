@@ -19,8 +19,8 @@ from importlib.util import find_spec
 
 import torch
 
-from headway.allocator import KEEPING
 from headway.bench.loop import Variant, wait_for
+from headway.malloc import KEEPING
 
 CLOSING_SECONDS = 30
 EXTRA = "pip install 'headway[bench]'"

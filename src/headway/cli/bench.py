@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.screen import JSON, aside, listed, print_json, screen
+from headway.cli.screen import JSON, listed, print_json, screen, stderr_console
 from headway.errors import UserError
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -43,7 +43,7 @@ def bench(
     """The same rounds in every executor, a plain PyTorch loop and other simulators, side by side."""
     from headway.bench import measure, table, workloads
     from headway.engine.building import device_of
-    from headway.runs.files import made
+    from headway.runs.files import ensure_folder
     from headway.scenario import Scenario
 
     precisions = list(dict.fromkeys(listed(precision) or ()))
@@ -51,20 +51,20 @@ def bench(
         if asked not in PRECISIONS:
             raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
     machine = device_of(Scenario(device=device).device)
-    names = measure.choose_engines(listed(engines))
+    names = measure.chosen(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
-        made(out)  # before anything is measured
-    console = aside()
+        ensure_folder(out)  # before anything is measured
+    console = stderr_console()
     results = []
-    for work in workloads.workloads(listed(workload) or small):
+    for work in workloads.named(listed(workload) or small):
         chosen = precisions or [measure.default_precision(machine)]
         result = measure.measure(
             work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim", soft_wrap=True)
         )
         results.append(result)
         if out is not None:
-            console.print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
+            console.print(f"wrote {table.write(result, out)}", markup=False, soft_wrap=True)
         if not json:
             screen().print(table.table(result))
     if json:

@@ -1,4 +1,4 @@
-"""headway data list, get, partitions, samplings, describe."""
+"""headway data list, get, describe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headway.cli.screen import JSON, aside, print_json, screen
+from headway.cli.screen import JSON, print_json, screen, stderr_console
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def list_(data_dir: Annotated[str | None, DATA_DIR] = None, json: Annotated[bool
 
 def listed(folder: Path) -> list[dict[str, Any]]:
     """Every data set as plain data. `present` is None where it lies elsewhere than in the data folder."""
-    from headway.data.published import BY_HAND, PUBLISHED
+    from headway.data.download import BY_HAND, PUBLISHED
     from headway.data.sources import SOURCES, present
 
     return [
@@ -88,7 +88,7 @@ def get(
     from headway.data.sources import named_folder
 
     folder = named_folder(data_dir)
-    console = aside()
+    console = stderr_console()
     columns = (TextColumn("{task.description}"), BarColumn(28), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, Any] = {}
     with Progress(*columns, TimeRemainingColumn(compact=True), console=console, disable=not console.is_terminal) as bar:
@@ -103,37 +103,6 @@ def get(
     typer.echo(f"{name} is in {', '.join(places)}")
 
 
-# ── partitions, samplings ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@app.command()
-def partitions(json: Annotated[bool, JSON] = False) -> None:
-    """List the partitions: how samples can go to clients (--partition)."""
-    from headway.data.partition import PARTITIONS
-
-    _print_lines("--partition", {line.spelled(name): line.help for name, line in PARTITIONS.items()}, json)
-
-
-@app.command()
-def samplings(json: Annotated[bool, JSON] = False) -> None:
-    """List the samplings: which clients can take part in a round (--sampling)."""
-    from headway.data.participation import SAMPLINGS
-
-    _print_lines("--sampling", {f"{name}{line.argument}": line.help for name, line in SAMPLINGS.items()}, json)
-
-
-def _print_lines(flag: str, lines: dict[str, str], json: bool) -> None:
-    if json:
-        print_json([{"name": name, "summary": summary} for name, summary in lines.items()])
-        return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column(flag, no_wrap=True)
-    table.add_column("what it does")
-    for name, summary in lines.items():
-        table.add_row(Text(name), Text(summary))
-    screen().print(table)
-
-
 # ── describe ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -144,7 +113,8 @@ def describe(
         str | None,
         typer.Option(
             "--partition",
-            help="how samples go to clients; 'headway data partitions' lists all, dirichlet:0.3 by default",
+            help="iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
+            "dirichlet:0.3 by default",
         ),
     ] = None,
     clients: Annotated[
@@ -161,21 +131,21 @@ def describe(
     """Sizes and classes of a data set, and what its split gives to each client (means over clients)."""
     from headway.data import sources
     from headway.data.partition import split
-    from headway.report import bubbles
-    from headway.scenario import COUNTING_PARTITIONS, Scenario
+    from headway.report import split_picture
+    from headway.scenario import Scenario
 
     if picture is not None:
-        bubbles.check_path(picture)
+        split_picture.check_path(picture)
     given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
     chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
-    if clients is None and chosen.partition.partition(":")[0] in COUNTING_PARTITIONS:
+    if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
     rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
     found, counts = described(chosen, source, rows)
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
-        bubbles.bubble_picture(counts, source.class_names, title, picture)
+        split_picture.draw_split(counts, source.class_names, title, picture)
     print_json(found) if json else _print_description(found, source.citation)
     if picture is not None and not json:
         typer.echo(f"picture: {picture}")

@@ -1,11 +1,11 @@
-"""Scenario settings as command-line flags: made from the fields of `Scenario`, so the two cannot differ."""
+"""Fields of records as command-line flags: those of `Scenario`, and those of a command's own options."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -68,3 +68,41 @@ def with_settings(command: Command) -> Command:
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
     wrapper.__signature__ = inspect.Signature([*keyword, *flags])  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
+
+
+def with_options(command: Command) -> Command:
+    """The command with a flag for each field of its parameters that are dataclasses, after its other parameters.
+
+    The command gets the flags as these dataclasses.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    groups = {one.name: one.annotation for one in signature.parameters.values() if _is_record(one.annotation)}
+    own = [one for one in signature.parameters.values() if one.name not in groups]
+    flags = [option for record in groups.values() for option in _options(record)]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in [*own, *flags]]
+
+    def wrapper(**values: Any) -> Any:
+        records = {
+            name: kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
+            for name, kind in groups.items()
+        }
+        return command(**values, **records)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return wrapper  # type: ignore[return-value]
+
+
+def _is_record(annotation: Any) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+def _options(record: type) -> list[inspect.Parameter]:
+    """A parameter for each field of a dataclass, whose annotation is a typer option."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in dataclasses.fields(record)
+    ]

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from headway.allocator import keep_freed_memory
 from headway.cli import bench, data, reproduce, sweep
 from headway.cli.ending import answered, resumable
 from headway.cli.flags import with_settings
-from headway.cli.screen import ENDLESS, JSON, TRACK, aside, print_json, screen
+from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
 from headway.errors import RunsFailed, UserError
+from headway.malloc import keep_freed_memory
+
+if TYPE_CHECKING:
+    from headway.runs.result import Result
+    from headway.runs.study import Study
+    from headway.scenario import Scenario
 
 app = typer.Typer(
     help="Accelerated federated learning: run, compare and reproduce.",
@@ -65,10 +72,10 @@ def run(
         _compare([name], chosen, _folder(out, name), json, quiet, track)
         return
     from headway.cli.progress import Bar
-    from headway.runs.run import simulate
+    from headway.runs.start import simulate
 
     folder = _folder(out, name)
-    with Bar(aside(), quiet, choosing=chosen.executor == "auto" and not json) as bar, resumable(folder):
+    with Bar(stderr_console(), quiet, choosing=chosen.executor == "auto" and not json) as bar, resumable(folder):
         result = simulate(name, chosen, out=folder, observer=bar, track=track or ())
     _finish_run(result, json)
 
@@ -91,12 +98,12 @@ def compare(
 
 
 def _compare(
-    methods: list[str], scenario: Any, folder: Path, as_json: bool, quiet: bool, track: list[str] | None
+    methods: list[str], scenario: Scenario, folder: Path, as_json: bool, quiet: bool, track: list[str] | None
 ) -> None:
     from headway.cli.progress import Bar
     from headway.runs.study import compare as compared
 
-    with Bar(aside(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
+    with Bar(stderr_console(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
         study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
     _report(study, folder, as_json)
     _tell_failures(study)
@@ -113,28 +120,41 @@ def resume(
     quiet: Annotated[bool, QUIET] = False,
 ) -> None:
     """Go on with a run or a comparison from its last checkpoint."""
-    from headway.cli.progress import Bar
-    from headway.runs import run as runs
-    from headway.runs import study as studies
+    from headway.runs.study import is_study
 
-    with Bar(aside(), quiet) as bar, resumable(run):
-        if studies.is_study(run):
-            if studies.is_finished(run):
-                study = studies.load_study([run], observer=bar, verified=True)
-                bar.tell(f"{run} is finished; nothing is left to do")
-            else:
-                study = studies.resume_study(run, bar, track or (), accept_changes)
-        elif (run / "scenario.toml").is_file() and runs.finished(run):
-            result = runs.recorded(run, bar, verified=True)
-            bar.tell(f"{run} is finished; nothing is left to do")
-            _finish_run(result, json)
-            return
-        else:
-            result = runs.resume(run, observer=bar, track=track or (), accept_changes=accept_changes)
-            _finish_run(result, json)
-            return
-    _report(study, run, json)
-    _tell_failures(study)
+    console = stderr_console()
+    if is_study(run):
+        study = _resumed_study(run, console, quiet, track or (), accept_changes)
+        _report(study, run, json)
+        _tell_failures(study)
+    else:
+        _finish_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
+
+
+def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
+    from headway.cli.progress import Bar
+    from headway.runs.study import is_finished, load_study, resume_study
+
+    with Bar(console, quiet) as bar, resumable(folder):
+        if not is_finished(folder):
+            return resume_study(folder, bar, track, accept)
+        study = load_study([folder], observer=bar, verified=True)
+        bar.tell(f"{folder} is finished; nothing is left to do")
+        return study
+
+
+def _resumed_run(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Result:
+    from headway.cli.progress import Bar
+    from headway.runs.folder import finished
+    from headway.runs.load import recorded
+    from headway.runs.resume import resume as resumed
+
+    with Bar(console, quiet) as bar, resumable(folder):
+        if not (folder / "scenario.toml").is_file() or not finished(folder):
+            return resumed(folder, observer=bar, track=track, accept_changes=accept)
+        result = recorded(folder, bar, verified=True)
+        bar.tell(f"{folder} is finished; nothing is left to do")
+        return result
 
 
 @app.command()
@@ -148,7 +168,7 @@ def export(
     from headway.cli.progress import Bar
     from headway.runs.export import export as exported
 
-    path = exported(run, out or run / "model.safetensors", Bar(aside(), quiet=True))
+    path = exported(run, out or run / "model.safetensors", Bar(stderr_console(), quiet=True))
     typer.echo(f"wrote {path}")
 
 
@@ -165,11 +185,9 @@ def report(
 ) -> None:
     """A page (report.html), tables and a picture of runs that are there already."""
     from headway.cli.progress import Bar
-    from headway.runs.files import made
     from headway.runs.study import load_study
 
-    study = load_study(runs, tuned, Bar(aside(), quiet=True))
-    _report(study, made(out), json)
+    _report(load_study(runs, tuned, Bar(stderr_console(), quiet=True)), out, json)
 
 
 @app.command()
@@ -225,7 +243,7 @@ def common(
     pass
 
 
-def _finish_run(result: Any, as_json: bool) -> None:
+def _finish_run(result: Result, as_json: bool) -> None:
     if as_json:
         print_json({**result.summary, "folder": str(result.folder)})
         return
@@ -235,34 +253,29 @@ def _finish_run(result: Any, as_json: bool) -> None:
     typer.echo(f"run: {result.folder}")
 
 
-def _print_table(rows: list[dict[str, Any]], scenario: Any) -> None:
+def _print_table(rows: list[dict[str, Any]], scenario: Scenario) -> None:
     from headway.report import tables
 
     console = screen()
     console.print(tables.terminal(rows, scenario, console.width))
 
 
-def _report(study: Any, folder: Path, as_json: bool) -> None:
-    from headway.report import figures, tables
-    from headway.report.page.write import write_page
+def _report(study: Study, folder: Path, as_json: bool) -> None:
+    """The report in the folder, and the table on standard output."""
+    from headway import report
 
-    rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
-    picture = figures.compare_picture(study, folder / "compare.png")
-    page = write_page(study, folder / "report.html")
-    note = " ".join(study.note.splitlines())
-    in_words, in_comment = (f"\n{tables.plain(note)}\n", f"% {note}\n") if note else ("", "")
-    (folder / "compare.md").write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
-    (folder / "compare.tex").write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
+    written = report.write(study, folder)
+    rows = study.summary()
     if as_json:
         print_json(rows)
         return
-    _print_table(rows, scenario)
+    _print_table(rows, next(iter(study.runs.values()))[0].scenario)
     if study.note:
         typer.echo(study.note)
-    typer.echo(f"page:    {page}\npicture: {picture}\ntables:  {folder / 'compare.md'}, {folder / 'compare.tex'}")
+    typer.echo(f"page:    {written.page}\npicture: {written.picture}\ntables:  {written.markdown}, {written.latex}")
 
 
-def _tell_failures(study: Any) -> None:
+def _tell_failures(study: Study) -> None:
     if count := len(study.failed):
         raise RunsFailed(f"{count} run{'s' if count > 1 else ''} failed; the table is of the others")
 

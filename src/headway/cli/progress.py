@@ -18,6 +18,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from headway.records import RoundRecord
+
 if TYPE_CHECKING:
     from headway.engine.experiment import Experiment
 
@@ -85,7 +87,7 @@ class Bar:
         if not self.quiet and not self.console.is_terminal:
             self._print(f"{name} · {where}: {scenario.rounds} rounds")
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         seconds = record["seconds_training"] + record["seconds_evaluation"]
         changes: dict[str, Any] = {"speed": f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"}
         if "accuracy_smoothed" in record:

@@ -36,7 +36,7 @@ def screen(least: int = WIDE) -> Console:
     return console
 
 
-def aside() -> Console:
+def stderr_console() -> Console:
     """Standard error, for progress and messages: all that is no result.
 
     A run goes on where nobody can be told any more: its terminal is closed, or the disk of its log is full.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.ending import resumable
 from headway.cli.flags import with_settings
-from headway.cli.screen import JSON, aside, print_json, screen
+from headway.cli.screen import JSON, print_json, screen, stderr_console
 from headway.errors import UserError
+
+if TYPE_CHECKING:
+    from headway.tuning.results import Sweep
 
 
 @with_settings
@@ -42,12 +45,12 @@ def sweep(
     asked = grid or []
     folder = out or sweeps.default_folder(method, asked, scenario, budget, settings)
     choosing = not json and made(scenario, **settings).executor == "auto"
-    with resumable(folder, again=True), Bar(aside(), quiet, choosing) as bar:
+    with resumable(folder, again=True), Bar(stderr_console(), quiet, choosing) as bar:
         found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
     _report(found, folder, json)
 
 
-def _report(found: Any, folder: Path, as_json: bool) -> None:
+def _report(found: Sweep, folder: Path, as_json: bool) -> None:
     from headway.tuning.picture import picture
     from headway.tuning.table import caption, markdown, terminal
 

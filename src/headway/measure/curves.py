@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headway.records import RoundRecord, value_of
+
 
 @dataclass(frozen=True)
 class Smoothed:
@@ -37,21 +39,21 @@ class Crossing:
         return self.bytes_down + self.bytes_up
 
 
-def crossing(records: Sequence[dict[str, float]], curve: str, target: float | None) -> Crossing | None:
+def crossing(records: Sequence[RoundRecord], curve: str, target: float | None) -> Crossing | None:
     """Where `curve` ("accuracy" or "accuracy_smoothed") first is at least the target; None where it never is."""
     for record in records:
-        if target is not None and record.get(curve, float("-inf")) >= target:
-            return Crossing(int(record["round"]), int(record["bytes_down_total"]), int(record["bytes_up_total"]))
+        if target is not None and curve in record and value_of(record, curve) >= target:
+            return Crossing(record["round"], record["bytes_down_total"], record["bytes_up_total"])
     return None
 
 
-def level_at(records: Sequence[dict[str, float]], curve: str, round: int) -> float | None:
+def level_at(records: Sequence[RoundRecord], curve: str, round: int) -> float | None:
     """The curve's last value at or before a round."""
-    values = [record[curve] for record in records if record["round"] <= round and curve in record]
+    values = [value_of(record, curve) for record in records if record["round"] <= round and curve in record]
     return values[-1] if values else None
 
 
-def top(records: Sequence[dict[str, float]]) -> float | None:
+def top(records: Sequence[RoundRecord]) -> float | None:
     """The largest raw accuracy of any evaluation."""
     return max((record["accuracy"] for record in records if "accuracy" in record), default=None)
 
@@ -65,6 +67,12 @@ class Accuracies:
     smoothed: float | None
 
 
-def accuracies(records: Sequence[dict[str, float]]) -> Accuracies:
+def accuracies(records: Sequence[RoundRecord]) -> Accuracies:
     end = int(records[-1]["round"]) if records else 0
     return Accuracies(top(records), level_at(records, "accuracy", end), level_at(records, "accuracy_smoothed", end))
+
+
+def common(seeds: Sequence[Sequence[RoundRecord]], key: str) -> list[list[RoundRecord]]:
+    """For each round in which every seed has the value, in order, the record of each seed."""
+    by_round = [{record["round"]: record for record in records if key in record} for records in seeds]
+    return [[table[round] for table in by_round] for round in sorted(set.intersection(*map(set, by_round)))]

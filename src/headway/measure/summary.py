@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.measure.curves import accuracies, crossing, level_at
 from headway.measure.headline import common_headline, headline_of
+from headway.records import RoundRecord
 
 Numbers = dict[str, Any]
 
 
-def summarise(records: Sequence[Numbers], target: float | None, smoothing: float = 0.9) -> Numbers:
+def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: float = 0.9) -> Numbers:
     """The numbers of one run. What a run did not measure is None; not reaching the target is None too.
 
     `accuracy`, `accuracy_raw` and `accuracy_top` are older names of the smoothed, the last and the best accuracy.
     """
-    last = records[-1] if records else {}
-    round = int(last.get("round", 0))
+    last = records[-1] if records else None
+    round = last["round"] if last else 0
+    down, up = (last.get("bytes_down_total", 0), last.get("bytes_up_total", 0)) if last else (0, 0)
     end, rmse = accuracies(records), level_at(records, "rmse", round)
     evaluations, numeric = sum("accuracy" in record for record in records), end.last is None and rmse is not None
     smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
     return {
         "rounds": round,
-        "measured_on": last.get("measured_on", "test"),
+        "measured_on": last.get("measured_on", "test") if last else "test",
         "headline": headline_of(evaluations, smoothing, numeric).key,
         "smoothed_accuracy": end.smoothed,
         "last_accuracy": end.last,
@@ -41,9 +43,9 @@ def summarise(records: Sequence[Numbers], target: float | None, smoothing: float
         "rounds_to_target": smooth.round if smooth else None,
         "rounds_to_target_raw": raw.round if raw else None,
         "bytes_to_target": smooth.bytes if smooth else None,
-        "bytes_down": last.get("bytes_down_total", 0),
-        "bytes_up": last.get("bytes_up_total", 0),
-        "bytes_per_round": (last.get("bytes_down_total", 0) + last.get("bytes_up_total", 0)) / round if round else 0,
+        "bytes_down": down,
+        "bytes_up": up,
+        "bytes_per_round": (down + up) / round if round else 0,
         "steps": sum(record["steps"] for record in records),
         "padding": _padding(records),
         "seconds": sum(record["seconds_training"] + record["seconds_evaluation"] for record in records),
@@ -51,13 +53,13 @@ def summarise(records: Sequence[Numbers], target: float | None, smoothing: float
     }
 
 
-def _failed(records: Sequence[Numbers]) -> Numbers:
+def _failed(records: Sequence[RoundRecord]) -> Numbers:
     """How often clients failed and were skipped; nothing where none may be."""
     told = [record["failed"] for record in records if "failed" in record]
     return {"failed": sum(told)} if told else {}
 
 
-def _padding(records: Sequence[Numbers]) -> float | None:
+def _padding(records: Sequence[RoundRecord]) -> float | None:
     """Share of all samples computed that only filled a shape; None where the records do not say."""
     told = [record for record in records if record.get("samples")]
     if not told:
@@ -88,7 +90,7 @@ _AVERAGED = (
 _REACHED = ("rounds_to_target", "rounds_to_target_raw", "bytes_to_target")
 
 
-def over_seeds(name: str, summaries: Sequence[Numbers]) -> Numbers:
+def over_seeds(name: str, summaries: Sequence[Mapping[str, Any]]) -> Numbers:
     """Mean and deviation (n−1) over the seeds of one method. A target that some seed did not reach has no mean."""
     combined: Numbers = {"name": name, "seeds": len(summaries), "target": summaries[0]["target"]}
     combined["measured_on"] = summaries[0]["measured_on"]
@@ -106,7 +108,7 @@ def over_seeds(name: str, summaries: Sequence[Numbers]) -> Numbers:
     return combined
 
 
-def common_target(methods: Sequence[Sequence[Numbers]]) -> float | None:
+def common_target(methods: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
     """Where none is given: what the median method (the papers' choice) ends with in its least seed, smoothed."""
     finals = [[summary["accuracy"] for summary in seeds] for seeds in methods]
     least = [min(values) for values in finals if all(value is not None for value in values)]

@@ -10,7 +10,7 @@ from headway.papers.plan import Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, about, difference, noted, origin, places
 from headway.papers.saved_runs import find_runs, first_difference
 from headway.runs import packed
-from headway.runs.files import made, slug, write_atomically, write_checked
+from headway.runs.files import ensure_folder, slug, write_atomically, write_checked
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.folder import sealed, summary
@@ -36,7 +36,7 @@ def keep(
     makers = {target: origin(_folder(outcomes[one]), sources) for one, target in kept.items()}
     origins |= {target.relative_to(into).as_posix(): maker for target, maker in makers.items()}
     for one, target in kept.items():
-        _copy(outcomes[one], made(target))
+        _copy(outcomes[one], ensure_folder(target))
     claimed = find_runs(whole, into)
     runs = {"runs": len(origins), "made": dict(sorted(origins.items()))}
     write_checked(into / NOTE, {**about(whole.only(claimed)), **runs})

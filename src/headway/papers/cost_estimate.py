@@ -13,7 +13,8 @@ from headway.engine.cost import Cost, cost
 from headway.methods.spelling import method
 from headway.models.networks import network
 from headway.papers.plan import Run
-from headway.runs.run import Observer, simulate
+from headway.runs.observer import Observer
+from headway.runs.start import simulate
 from headway.scenario import Scenario
 
 _SAMPLES: dict[str, tuple[tuple[int, ...], int]] = {

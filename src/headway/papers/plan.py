@@ -11,13 +11,13 @@ from typing import Any
 from headway.errors import UserError, nearest
 from headway.papers.measurements import at_scale
 from headway.papers.preset import Column, Preset, Row
-from headway.runs.run import seeded
+from headway.runs.series import seeded
 from headway.scenario import Scenario
 
 SCALES = ("full", "tiny")
 _TINY_ROUNDS = 60
 _TINY_LSTM = {"rounds": 20, "batch_size": 4, "eval_samples": 200}
-"""At most, where there is no small model to take the place of a slow one."""
+"""At most these, where no small model takes the place of a slow one."""
 _TINY_MODELS = dict.fromkeys(
     ("resnet18", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
 )
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A preset with what was asked of it."""
+    """The cells of a preset that are run, and at which scale."""
 
     preset: Preset
     cells: tuple[Cell, ...]
@@ -98,7 +98,7 @@ def tiny(scenario: Scenario) -> Scenario:
 
 
 def _picked(kind: str, asked: Sequence[str] | None, known: Sequence[Any]) -> list[Any]:
-    """The rows or columns that answer to the names asked for, in the paper's order."""
+    """The rows or columns with one of these names, or with all where none are given, in the paper's order."""
     if asked is None:
         return list(known)
     names = sorted({name for one in known for name in one.answers_to})
@@ -117,7 +117,7 @@ def plan(
     profile: str | None = None,
     **settings: Any,
 ) -> Plan:
-    """The cells of the rows and columns that are asked for; `settings` (rounds, seeds, device …) come last."""
+    """The cells of these rows and columns, or of all; `settings` (rounds, seeds, device …) come last."""
     if scale not in SCALES:
         raise UserError(f"scale is '{scale}'; allowed: {', '.join(SCALES)}{nearest(scale, SCALES)}")
     preset, cells = preset.under(profile), []

@@ -1,4 +1,4 @@
-"""The runs of a plan in a folder: what is done is skipped, what was begun goes on, a failure does not stop the rest."""
+"""The runs of a plan in a folder: finished ones are skipped, others resumed; a failure does not stop the rest."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from typing import Any
 
 from headway.data.sources.files import Missing, data_folder
 from headway.engine.building import device_of
-from headway.engine.selection import runs_on
 from headway.errors import MachineError, UserError
 from headway.papers.plan import TINY, Cell, Plan, Run
-from headway.runs import run
+from headway.records import RoundRecord
 from headway.runs.environment import commit, environment
-from headway.runs.files import made, read_checked, write_checked
-from headway.runs.folder import UNCHECKED, summary
+from headway.runs.files import ensure_folder, read_checked, write_checked
+from headway.runs.folder import UNCHECKED, finished, summary
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.run import Observer
+from headway.runs.observer import Observer
+from headway.runs.series import PlannedRun, Series
+from headway.runs.settings import REPRODUCIBLE
 from headway.runs.trackers.tracking import trackers
-from headway.scenario import FREE, Scenario
+from headway.scenario import Scenario
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What there is of a run."""
+    """What became of a run."""
 
     folder: Path | None = None
-    records: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    records: list[RoundRecord] = field(default_factory=list, repr=False)
     failure: str | None = None
     mistaken: bool = False
-    """Whether it failed by what was asked of it."""
+    """Whether it failed by a mistake in the request."""
     precision: str = ""
     draw: str = ""
     """The split and the cohorts it was made with, where they are not the item's."""
@@ -48,10 +49,9 @@ Outcomes = dict[Run, Outcome]
 
 NOTE = "reproduce.json"
 UNKNOWN = "not recorded"
-"""The command of a run that nobody wrote down."""
-_EXECUTION = FREE | {"precision"}
-"""A preset leaves the precision to the device, and a run's folder has what that chose; the table says it."""
+"""Stands for the command of a run where it was not written down."""
 _POPULATION = {"clients", "participation", "cohort_size"}
+"""Settings that a run's folder has in another form than its preset; they are compared by what they mean."""
 
 
 def difference(wanted: Scenario, found: Scenario, besides: Iterable[str] = ()) -> str | None:
@@ -62,7 +62,7 @@ def difference(wanted: Scenario, found: Scenario, besides: Iterable[str] = ()) -
     for setting in dataclasses.fields(Scenario):
         name = setting.name
         mine, theirs = getattr(wanted, name), getattr(found, name)
-        if name not in {*_EXECUTION, *_POPULATION, *besides} and mine != theirs:
+        if name not in {*REPRODUCIBLE, *_POPULATION, *besides} and mine != theirs:
             return f"{name} is {theirs}, not {mine}"
     if wanted.clients and wanted.clients != found.clients:
         return f"clients is {found.clients}, not {wanted.clients}"
@@ -94,75 +94,72 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
 def reproduce(
     plan: Plan, out: Path, observer: Observer, track: Sequence[str] = (), command: str | None = None
 ) -> Outcomes:
-    """Run what is missing. A run that fails is told, and the next one begins; Ctrl-C ends all.
+    """Make the runs of a plan that are missing. The others go on where one fails, and its failure is told.
 
-    `command` is what reproduce.json says of who wants to run the same again.
-
-    Where a data set is not there, one run says so, and no other on it is begun.
+    `command` is what reproduce.json says to a reader who wants to make the same runs. Where a data set is missing, one
+    run says so, and no other on it is begun.
     """
-    trackers(track)  # a name that is wrong is told once, not by every run
+    trackers(track)  # a wrong name is told once, not by every run
     begun = places(plan, out)
     for one, folder in begun.items():  # all of them first: nothing is run into a folder of other runs
         _check_same(one, folder, out)
-        if one.scenario.data_dir and not run.finished(folder):
+        if one.scenario.data_dir and not finished(folder):
             data_folder(one.scenario.data_dir)
     _note(plan, out, command)
-    executors: dict[str, str] = {}
+    series = Series(observer, track)
     absent: dict[str, str] = {}
     outcomes: Outcomes = {}
     for number, (one, folder) in enumerate(begun.items(), 1):
-        data, kept = one.scenario.data, (folder / "scenario.toml").is_file()
-        if data in absent and not kept:
+        planned = PlannedRun(one.method, one.scenario, folder)
+        data, was_begun = one.scenario.data, planned.is_begun
+        if data in absent and not was_begun:
             outcomes[one] = Outcome(folder, failure=absent[data], mistaken=True)
             continue
-        done = " is done" if run.finished(folder) else ""
-        observer.tell(f"run {number} of {len(begun)}: {folder.relative_to(out)}{done}")
-        try:
-            outcomes[one] = _done(one, folder, executors, observer, track)
-        except (OSError, MachineError):  # the next run would have no more luck
-            raise
-        except Exception as fault:
-            message = " ".join(str(fault).split()) or type(fault).__name__
-            observer.tell(f"{folder.relative_to(out)} failed: {message}")
-            mistaken = isinstance(fault, UserError)
-            outcomes[one] = _failed(folder, message, mistaken)
-            if isinstance(fault, Missing) and not kept:
-                absent[data] = message
-                observer.tell(f"no other run on {data} is begun")
+        name = str(folder.relative_to(out))
+        observer.tell(f"run {number} of {len(begun)}: {name}{' is done' if planned.is_finished else ''}")
+        outcomes[one], missing = _outcome(planned, folder, name, series)
+        if missing is not None and not was_begun:
+            absent[data] = missing
+            observer.tell(f"no other run on {data} is begun")
     if absent and {outcome.failure for outcome in outcomes.values()} <= set(absent.values()):
         raise _without_data(len(outcomes), absent)
     return outcomes
 
 
+def _outcome(planned: PlannedRun, folder: Path, name: str, series: Series) -> tuple[Outcome, str | None]:
+    """(what became of the run, which data is missing)."""
+    try:
+        return _done(planned, folder, series), None
+    except (OSError, MachineError):  # the next run would have no more luck
+        raise
+    except Exception as fault:
+        message = " ".join(str(fault).split()) or type(fault).__name__
+        series.observer.tell(f"{name} failed: {message}")
+        failed = _failed(folder, message, isinstance(fault, UserError))
+        return failed, message if isinstance(fault, Missing) else None
+
+
 def _without_data(runs: int, absent: dict[str, str]) -> UserError:
-    """One line for an item of which nothing could be run: no table, no picture."""
+    """One line for an item of which no run could be made: it has no table and no picture."""
     first, *others = absent
     same = f"; the same for {', '.join(others)} (--data chooses columns)" if others else ""
     return UserError(f"{runs} of {runs} runs failed, as their data is not there: {absent[first]}{same}")
 
 
-def _done(one: Run, folder: Path, executors: dict[str, str], observer: Observer, track: Sequence[str]) -> Outcome:
-    """The run, finished; the executor that the first run of a model chose is kept, so roundings do not mix."""
-    model = f"{one.scenario.data} {one.scenario.model}"
-    if run.finished(folder):
-        executor = str(summary(folder).get("executor", ""))
+def _done(planned: PlannedRun, folder: Path, series: Series) -> Outcome:
+    """The run, finished: made now, or read where it was made before."""
+    if planned.is_finished:
+        series.inherit(planned.scenario, summary(folder).get("executor", ""))
     else:
-        if (folder / "scenario.toml").is_file():
-            result = run.resume(folder, observer=observer, track=track)
-        else:
-            chosen = one.scenario.changed(executor=executors.get(model, one.scenario.executor))
-            result = run.simulate(one.method, chosen, out=folder, observer=observer, track=track)
-        executor = result.executor
-    if runs_on(executor, device_of(one.scenario.device)):  # one that is done may be of another machine
-        executors.setdefault(model, executor)
+        series.run(planned)
     found = read(folder)
     if not found.checked:
-        observer.tell(UNCHECKED)
+        series.observer.tell(UNCHECKED)
     return found
 
 
 def read(folder: Path) -> Outcome:
-    """What there is of the run in a folder."""
+    """The run in a folder, as far as it got."""
     found = read_folder(folder, whole=True)
     return Outcome(
         folder, found.rounds.records, found.failure, precision=found.scenario.precision, checked=found.rounds.checked
@@ -170,7 +167,7 @@ def read(folder: Path) -> Outcome:
 
 
 def _failed(folder: Path, message: str, mistaken: bool) -> Outcome:
-    """What there is of a run that failed, perhaps because its folder is damaged."""
+    """A run that failed, perhaps because its folder is damaged."""
     found = Outcome(folder)
     with contextlib.suppress(UserError):
         found = read(folder)
@@ -185,12 +182,12 @@ def _check_same(one: Run, folder: Path, out: Path) -> None:
 
 
 def _note(plan: Plan, out: Path, command: str | None) -> None:
-    """What the folder is, for who finds it: reproduce.json, as it was when a run was last to be done.
+    """Write reproduce.json, which says what the folder holds, unless every run is done.
 
     `made` has for each run what made it. A run that went on after it was begun otherwise has that under `begun`.
     """
-    made(out)
-    missing = [folder for folder in places(plan, out).values() if not run.finished(folder)]
+    ensure_folder(out)
+    missing = [folder for folder in places(plan, out).values() if not finished(folder)]
     before = noted(out)
     if before and not missing:
         return
@@ -230,7 +227,7 @@ def origin(folder: Path, sources: Sequence[Path]) -> dict[str, Any]:
 
 
 def about(plan: Plan) -> dict[str, Any]:
-    """What is run and what was chosen for it, as plain data."""
+    """What is run, and what was chosen where the paper does not say it, as plain data."""
     return {
         "item": plan.preset.item,
         "title": plan.preset.title,

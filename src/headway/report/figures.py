@@ -10,8 +10,9 @@ import numpy as np
 
 from headway.data.participation import in_words
 from headway.errors import UserError
+from headway.measure.curves import common
 from headway.measure.headline import LAST, LOSS, SMOOTHED
-from headway.report.rounds import Records, common
+from headway.records import RoundRecord, value_of
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555", "#ee8866")
 _DASHES = ("-", "--", "-.", ":")
 
-Place = Callable[[dict[str, Any]], float]
+Place = Callable[[RoundRecord], float]
 """Where on the horizontal axis a record is."""
 
 
@@ -33,11 +34,11 @@ def line(number: int) -> dict[str, Any]:
     }
 
 
-def a_round(record: dict[str, Any]) -> float:
+def a_round(record: RoundRecord) -> float:
     return float(record["round"])
 
 
-def curve(seeds: Sequence[Records], key: str, place: Place) -> tuple[np.ndarray, np.ndarray]:
+def curve(seeds: Sequence[Sequence[RoundRecord]], key: str, place: Place) -> tuple[np.ndarray, np.ndarray]:
     """Places, shape (evaluations,), and values, shape (seeds, evaluations), where every seed was evaluated.
 
     Values of one round belong together. A place is the mean of the seeds' own. Accuracies are percentages.
@@ -45,7 +46,7 @@ def curve(seeds: Sequence[Records], key: str, place: Place) -> tuple[np.ndarray,
     scale = 100 if key.startswith("accuracy") else 1
     shared = common(seeds, key)
     places = [sum(map(place, records)) / len(seeds) for records in shared]
-    values = [[records[seed][key] * scale for records in shared] for seed in range(len(seeds))]
+    values = [[value_of(records[seed], key) * scale for records in shared] for seed in range(len(seeds))]
     return np.array(places, dtype=float), np.array(values, dtype=float)
 
 
@@ -101,7 +102,7 @@ _DRAWN = {LOSS: ("loss", "loss"), SMOOTHED: ("accuracy_smoothed", "accuracy"), L
 """The thick and the thin curves, by what the table leads with."""
 
 
-def _megabytes(record: dict[str, Any]) -> float:
+def _megabytes(record: RoundRecord) -> float:
     return float(record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
 
 

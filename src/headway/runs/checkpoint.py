@@ -1,25 +1,22 @@
 """A checkpoint: the server's tensors in safetensors, client rows, and a manifest that makes them count.
 
-The manifest is written last. Until then the one before is in force, with the files it names still there. Nothing in a
-checkpoint depends on the clock but, unless told or deterministic, which rounds have one: so equal runs that save after
-the same rounds have equal bytes.
+The manifest is written last. Until then the one before is in force, with the files it names still there. Only
+which rounds have a checkpoint depends on the clock, unless `checkpoint_every` or `deterministic` is given: equal runs
+that save after the same rounds have equal bytes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -31,111 +28,18 @@ from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
 from headway.methods.renamed import current_name, with_current_names
 from headway.runs.client_rows import ClientRows, verify_rows
-from headway.runs.files import CHECK, checksum, read_json, read_plain, sync_folder, write_atomically, write_checked
-from headway.scenario import EXECUTORS, FREE, Scenario
+from headway.runs.costs import CostRecord
+from headway.runs.files import read_plain, sync_folder, write_atomically, write_checked
+from headway.runs.manifest import FORMAT, Fingerprinted, Manifest, Totals, read_manifest
+from headway.runs.settings import ENDS, RESUMABLE, first_difference, without
+from headway.scenario import Scenario
 from headway.trees import laid_out, moved, named_leaves, refill
-
-FORMAT = 2
-"""Of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""
-_ENDS = ("rounds", "target", "stop_at_target", "seeds")
-"""Settings that say when a run ends and what it is judged by."""
-_FREE = FREE - {"deterministic"} | {*_ENDS, "on_failure"}
-"""Settings that may change between a run and its resume: when it ends too, but not that its bits can be repeated."""
-_TOTALS = ("bytes_down", "bytes_up", "steps", "best_loss")
 
 
 def _tree(progress: Progress) -> dict[str, Any]:
     model, best = progress.model, progress.best
     tree = {"model": model.theta, "buffers": model.buffers, "server": model.server}
     return tree if best is None else {**tree, "best": {"model": best.theta, "buffers": best.buffers}}
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _holds(**parts: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value is an object with these parts and no others."""
-
-    def fits(value: Any) -> bool:
-        known = isinstance(value, dict) and value.keys() == parts.keys()
-        return known and all(part(value[name]) for name, part in parts.items())
-
-    return fits
-
-
-def _leaf(value: Any) -> bool:
-    """Name, type and shape of a tensor in a client's row."""
-    if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], list):
-        return False
-    name, kind, shape = value
-    return _text(name) and isinstance(getattr(torch, str(kind), None), torch.dtype) and all(map(_count, shape))
-
-
-_SHAPE: dict[str, Callable[[Any], bool]] = {
-    "round": _count,
-    "scenario": lambda value: isinstance(value, dict),
-    "server": lambda value: _text(value) and re.fullmatch(r"server-\d+\.safetensors", value) is not None,
-    "sha256": _text,
-    "executor": lambda value: value in EXECUTORS,
-    "totals": _holds(
-        bytes_down=_count, bytes_up=_count, steps=_count, best_loss=lambda value: value is None or _number(value)
-    ),
-    "smoothed": _holds(sum=_number, weight=_number),
-    "clients": lambda value: isinstance(value, list) and all(map(_leaf, value)),
-    "stamps": _text,
-}
-_SHAPE_2: dict[str, Callable[[Any], bool]] = {
-    "rounds": _text,
-    "ends": lambda value: isinstance(value, dict),
-    "split": _text,
-    "fingerprints": lambda value: not value or (isinstance(value, dict) and isinstance(value.get("now"), dict)),
-    "threads": lambda value: value is None or (_count(value) and value > 0),
-}
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """A manifest, checked; of format 1, with None for what it did not have."""
-    manifest = read_json(path)
-    if manifest.get("format") not in (1, FORMAT):
-        raise UserError(f"{path} is no checkpoint manifest of format {FORMAT}")
-    if manifest.pop(CHECK, None) != checksum(manifest):
-        raise DamagedRun(f"the checkpoint is damaged: {path} fails its checksum")
-    for name, fits in (_SHAPE | (_SHAPE_2 if manifest["format"] == FORMAT else {})).items():
-        if not fits(manifest.get(name)):
-            raise DamagedRun(f"the checkpoint is damaged: {path} does not tell its '{name}'")
-    return dict.fromkeys(_SHAPE_2) | manifest
-
-
-def other_setting(written: Mapping[str, Any], scenario: Scenario) -> tuple[str, Any, Any] | None:
-    """The first setting on which the numbers depend that is not what a checkpoint has: name, what it is, what it was.
-
-    A setting that the checkpoint does not have came later: its default is what was done before.
-    """
-    now, plain = numeric(scenario), Scenario().as_dict()
-    for name in sorted(now.keys() | written.keys()):
-        was = written.get(name, plain.get(name))
-        if now.get(name) != was:
-            return name, now.get(name), was
-    return None
-
-
-def numeric(scenario: Scenario) -> dict[str, Any]:
-    """The settings on which the numbers depend."""
-    return {name: value for name, value in scenario.as_dict().items() if name not in _FREE}
-
-
-def ends(scenario: Scenario) -> dict[str, Any]:
-    """The settings that say when a run ends."""
-    return {name: getattr(scenario, name) for name in _ENDS}
 
 
 def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
@@ -161,7 +65,7 @@ def verify(folder: Path) -> None:
 
 
 class Pace:
-    """When a checkpoint is due: after so many rounds, or whenever saving has had less than its share of the time.
+    """When a checkpoint is due: after a number of rounds, or whenever saving has had less than its share of the time.
 
     A small model is saved after every round. A large one, with the states of many clients, is saved as often as that
     does not slow the run down.
@@ -190,6 +94,20 @@ class Pace:
         self.spent += self.clock() - began
 
 
+@dataclass
+class RunFacts:
+    """What every manifest of a run says beside the state after its round."""
+
+    fingerprints: Fingerprinted = field(default_factory=lambda: Fingerprinted())
+    """Of data, own model and own method, as `fingerprints.settle` has them."""
+    threads: int | None = None
+    """How many threads torch has, where the bits are to be repeated."""
+    split: str = ""
+    """A digest of split.npz."""
+    cost: CostRecord | None = None
+    """What the method costs; None for a user's own."""
+
+
 class Checkpoint:
     """The checkpoint folder of one run."""
 
@@ -198,12 +116,7 @@ class Checkpoint:
         self.manifest = folder / "manifest.json"
         self.rows = ClientRows(folder / "clients.rows", experiment.initial_client_state, experiment.population)
         self.committed: int | None = None
-        self.fingerprints: dict[str, Any] = {}
-        """Of data, own model and own method, as `fingerprints.settle` has them."""
-        self.threads: int | None = None
-        """How many threads torch has, where the bits are to be repeated."""
-        self.split = ""
-        """A digest of split.npz."""
+        self.facts = RunFacts()
 
     def exists(self) -> bool:
         return self.manifest.is_file()
@@ -222,31 +135,38 @@ class Checkpoint:
         tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
-        write_checked(
-            self.manifest,
-            {
-                "format": FORMAT,
-                "round": progress.round,
-                "scenario": numeric(self.experiment.scenario),
-                "ends": ends(self.experiment.scenario),
-                "fingerprints": self.fingerprints,
-                "server": name,
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "rounds": rounds,
-                "split": self.split,
-                "threads": self.threads,
-                "executor": executor,
-                "totals": {total: getattr(progress, total) for total in _TOTALS},
-                "smoothed": dataclasses.asdict(progress.smoothed),
-                "clients": self.rows.layout() if self.rows.used else [],
-                "stamps": self.rows.digest(progress.round) if self.rows.used else "",
-            },
-        )
+        write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
         self.committed = progress.round
         store.touched.clear()
         self._remove_others(name)
 
-    def read(self) -> dict[str, Any]:
+    def _described(self, progress: Progress, name: str, content: bytes, executor: str, rounds: str) -> Manifest:
+        scenario = self.experiment.scenario
+        return {
+            "format": FORMAT,
+            "round": progress.round,
+            "scenario": without(scenario, RESUMABLE),
+            "ends": {setting: getattr(scenario, setting) for setting in ENDS},
+            "fingerprints": self.facts.fingerprints,
+            "server": name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "rounds": rounds,
+            "split": self.facts.split,
+            "threads": self.facts.threads,
+            "executor": executor,
+            "totals": Totals(
+                bytes_down=progress.bytes_down,
+                bytes_up=progress.bytes_up,
+                steps=progress.steps,
+                best_loss=progress.best_loss,
+            ),
+            "smoothed": {"sum": progress.smoothed.sum, "weight": progress.smoothed.weight},
+            "clients": self.rows.layout() if self.rows.used else [],
+            "stamps": self.rows.digest(progress.round) if self.rows.used else "",
+            "cost": self.facts.cost,
+        }
+
+    def read(self) -> Manifest:
         """The manifest in force, with the current names of slots."""
         manifest, parts = read_manifest(self.manifest), self._parts
         manifest["clients"] = [[current_name(name, parts), *form] for name, *form in manifest["clients"]]
@@ -270,8 +190,7 @@ class Checkpoint:
         self._check_scenario(manifest["scenario"])
         model, best = self._models(self.folder / manifest["server"], manifest["sha256"])
         smoothed = Smoothed(**manifest["smoothed"])
-        totals = {total: manifest["totals"][total] for total in _TOTALS}
-        progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **totals)
+        progress = Progress(manifest["round"], model, smoothed=smoothed, best=best, **manifest["totals"])
         store = ClientStates(self.experiment.state_limit, self.folder)
         if self.rows.used:
             if manifest["clients"] != self.rows.layout():
@@ -291,7 +210,7 @@ class Checkpoint:
         return progress, store
 
     def _check_scenario(self, written: dict[str, Any]) -> None:
-        other = other_setting(written, self.experiment.scenario)
+        other = first_difference(written, self.experiment.scenario)
         if other is not None:
             name, now, was = other
             raise UserError(

@@ -8,9 +8,25 @@ import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
+
+
+class MadeOn(TypedDict):
+    """Hardware, system and versions."""
+
+    device: str
+    hardware: str
+    system: str
+    versions: dict[str, str]
+
+
+class Environment(MadeOn):
+    """The same with the date."""
+
+    date: str
+
 
 _PACKAGES = ("headway", "torch", "numpy", "pfl", "flwr", "ray")
 
@@ -31,7 +47,7 @@ def processor() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
-def hardware_and_versions(device: torch.device) -> dict[str, Any]:
+def hardware_and_versions(device: torch.device) -> MadeOn:
     """What a run's numbers and times depend on beside its settings; the same on each repetition."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -64,6 +80,6 @@ def commit() -> str:
         return ""
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> Environment:
     """Date, hardware and versions, as they stand beside every result."""
     return {"date": datetime.now(UTC).isoformat(timespec="seconds"), **hardware_and_versions(device)}

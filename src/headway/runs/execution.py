@@ -20,24 +20,20 @@ from typing import Any
 import torch
 
 from headway.data.sources.files import user_cache
+from headway.engine.selection import choose
+from headway.engine.selection import runs_on
 from headway.engine.executor import Executor
-from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
-from headway.engine.selection import choose, runs_on
+from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
+from headway.runs.settings import SAME_WORK, without
 from headway.scenario import EXECUTORS
-from headway.trees import named_leaves
+from headway.vectors import named_leaves
 
 CHOOSING = ("auto", "graphed")
-"""What may be asked for that leaves the choice to a stopwatch."""
-_SAME_WORK = {
-    *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-    *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
-    *("eval_every", "eval_samples", "global_loss"),
-}
-"""Settings that make a step neither longer nor shorter."""
+"""Names that leave the choice to a stopwatch."""
 
 
 def chosen(experiment: Experiment, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
@@ -61,15 +57,12 @@ def _path(experiment: Experiment, asked: str) -> Path | None:
     """The file of this work on this machine; None where there is no place for it."""
     with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
         named = os.environ.get("HEADWAY_CACHE")
-        return (
-            (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
-        )
+        return (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
     return None
 
 
 def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
     """On what the fastest executor depends."""
-    settings = {name: value for name, value in experiment.scenario.as_dict().items() if name not in _SAME_WORK}
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
     made_on = hardware_and_versions(experiment.device)
@@ -77,7 +70,7 @@ def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
     return {
         "asked": asked,
         "machine": {"processor": processor(), "cores": cores(), "hardware": made_on["hardware"], **versions},
-        "settings": settings,
+        "settings": without(experiment.scenario, SAME_WORK),
         "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(experiment.method)),
         "network": checksum(network)[:32],
         "population": experiment.population,

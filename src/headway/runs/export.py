@@ -8,7 +8,8 @@ import safetensors.torch
 
 from headway.errors import UserError, shown
 from headway.runs.files import as_path, write_atomically
-from headway.runs.run import Observer, load_run
+from headway.runs.load import load_run
+from headway.runs.observer import Observer
 
 
 def export(run: str | Path, path: str | Path, observer: Observer | None = None) -> Path:

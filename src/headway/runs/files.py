@@ -114,8 +114,8 @@ def as_path(name: str, given: object) -> Path:
     return path
 
 
-def made(folder: Path) -> Path:
-    """The folder, made with those above it where they are not there."""
+def ensure_folder(folder: Path) -> Path:
+    """The folder, made with all folders above it where they are missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:

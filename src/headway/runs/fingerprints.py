@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from headway.data.federation import Federation, Samples, Windows
+from headway.data.federation import Federation, Pool, Windows
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
-from headway.methods.spelling import method as spelled
 from headway.runs.digest import content, digest
+from headway.runs.given import catalogue_method
+from headway.runs.manifest import AcceptedChange, Fingerprinted, Manifest
 
 SAMPLES = 10_000
 """Samples of a set that are read: all of the usual sets' tests, and a second at most for images of 64 × 64."""
@@ -28,7 +28,7 @@ BYTES = 1 << 28
 SPLIT = "the split"
 """Of named data; `splits` has the rows themselves, and refuses others with the name of the file."""
 Fingerprints = dict[str, str]
-"""By what it is of, in the words of an error."""
+"""By what they are of, in the words of an error."""
 
 
 def fingerprints(experiment: Experiment) -> Fingerprints:
@@ -36,18 +36,11 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
     found = _clients(experiment) | _data(experiment.split)
     if experiment.scenario.model == "own":
         found["the model"] = digest(experiment.network.original)
-    if not _in_catalogue(experiment):
+    if catalogue_method(experiment.method.name) != experiment.method:
         for name, part in experiment.method.parts():
             found[f"the method's part '{name}'"] = digest(part)
         found["the method's wire"] = digest(experiment.method.wire)
     return found
-
-
-def _in_catalogue(experiment: Experiment) -> bool:
-    try:
-        return spelled(experiment.method.name) == experiment.method
-    except UserError:
-        return False
 
 
 def _clients(experiment: Experiment) -> Fingerprints:
@@ -75,7 +68,7 @@ def _data(federation: Federation) -> Fingerprints:
     return found
 
 
-def _form(pool: Samples) -> str:
+def _form(pool: Pool) -> str:
     """`6000 samples uint8 (1, 28, 28), targets int64 ()`."""
     x = "windows of a text" if isinstance(pool.x, Windows) else _type(pool.x)
     return f"{len(pool)} samples {x} {tuple(pool.x.shape[1:])}, targets {_type(pool.y)} {tuple(pool.y.shape[1:])}"
@@ -85,20 +78,20 @@ def _type(part: torch.Tensor) -> str:
     return str(part.dtype).removeprefix("torch.")
 
 
-def _sampled(pool: Samples) -> str:
+def _sampled(pool: Pool) -> str:
     each = len(content(pool.x[:1]))
     part = pool.spread(max(1, min(SAMPLES, BYTES // max(each, 1)))).x
     return _sum(part[:] if isinstance(part, Windows) else part)
 
 
 def settle(
-    manifest: dict[str, Any] | None,
+    manifest: Manifest | None,
     experiment: Experiment,
     folder: Path,
     accept: bool,
     tell: Callable[[str], None],
-) -> dict[str, Any]:
-    """What a run's next manifest says of its fingerprints, or a refusal of what is not what the run began with.
+) -> Fingerprinted:
+    """What a run's next manifest says of its fingerprints; an error where something is not what the run began with.
 
     `accept`: go on with what has changed, and record since which round.
     """
@@ -113,7 +106,7 @@ def settle(
         return {"now": now}
     changed = differences(before["now"], now)
     if not changed or (changed == [SPLIT] and not accept):
-        return dict(before)
+        return before
     what = ", ".join(changed)
     if not accept:
         named = experiment.scenario.data != "own" and not any("model" in one or "method" in one for one in changed)
@@ -123,8 +116,8 @@ def settle(
             "has changed by accept_changes=True (--accept-changes)"
         )
     tell(f"goes on from round {manifest['round']} with what has changed: {what}")
-    accepted = [*before.get("accepted", []), {"after round": manifest["round"], "changed": changed}]
-    return {"now": now, "accepted": accepted}
+    accepted: AcceptedChange = {"after round": manifest["round"], "changed": changed}
+    return {"now": now, "accepted": [*before.get("accepted", []), accepted]}
 
 
 def differences(before: Fingerprints, now: Fingerprints) -> list[str]:

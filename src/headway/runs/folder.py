@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from headway.errors import DamagedRun, UserError
 from headway.runs import checkpoint, records, splits
 from headway.runs.files import CHECK, checksum, read_checked, read_json
+from headway.runs.manifest import Manifest, read_manifest
 from headway.runs.records import Rounds
-from headway.scenario import FREE, Scenario, from_toml
+from headway.runs.settings import EDITABLE, first_difference
+from headway.runs.summary import Summary
+from headway.scenario import Scenario, from_toml
 
 ROUNDS = "rounds.jsonl"
-EDITABLE = FREE - {"deterministic"} | {"on_failure"}
-"""Settings that may be edited in a run's scenario.toml: a run may move to another machine, and skip who failed."""
 UNCHECKED = (
     "some of these runs are from before rounds had checksums: they are read, but a change in them cannot be seen"
 )
@@ -43,9 +45,9 @@ class RunFolder:
     scenario: Scenario
     rounds: Rounds
     """The rounds up to the checkpoint, or all of them where they were asked for."""
-    manifest: dict[str, Any] | None
+    manifest: Manifest | None
     """The checkpoint's; None where there is no checkpoint."""
-    summary: dict[str, Any]
+    summary: Summary
     """What was written at the end or after a failure; empty where nothing was."""
 
     @property
@@ -58,14 +60,14 @@ class RunFolder:
         return _failure(self.summary)
 
 
-def manifest(folder: Path) -> dict[str, Any] | None:
+def manifest(folder: Path) -> Manifest | None:
     path = folder / "checkpoint" / "manifest.json"
-    return checkpoint.read_manifest(path) if path.is_file() else None
+    return read_manifest(path) if path.is_file() else None
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> Summary:
     path = folder / "summary.json"
-    return read_checked(path) if path.is_file() else {}
+    return cast(Summary, read_checked(path)) if path.is_file() else {}
 
 
 def finished(folder: Path) -> bool:
@@ -77,7 +79,7 @@ def failure(folder: Path) -> str | None:
     return _failure(summary(folder))
 
 
-def _failure(summary: dict[str, Any]) -> str | None:
+def _failure(summary: Summary) -> str | None:
     told = summary.get("failure")
     return None if told is None else str(told)
 
@@ -102,7 +104,7 @@ def read(folder: Path, whole: bool = False) -> RunFolder:
     return RunFolder(folder, chosen, records.load(path) if more else rounds, kept, ended)
 
 
-def _same(same: bool, path: Path, what: str, round: Any) -> None:
+def _same(same: bool, path: Path, what: str, round: int | None) -> None:
     if not same:
         raise DamagedRun(f"{path} is damaged: rounds 1 to {round} are not those that {what}; put it back from a copy")
 
@@ -140,7 +142,7 @@ def scenario(folder: Path) -> Scenario:
     path = folder / "scenario.toml"
     if not path.is_file():
         lost = " any more, but other files of a run" if (folder / ROUNDS).is_file() else ""
-        raise UserError(f"{folder} is no run folder: it has no scenario.toml{lost}")
+        raise UserError(f"{folder} is not a run folder: it has no scenario.toml{lost}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
@@ -151,7 +153,7 @@ def scenario(folder: Path) -> Scenario:
     written = re.match(rf"{_HEAD}(\w+)", text)
     if written is not None and written[1] != _seal(text):
         raise _changed(path, _other_end(found, kept) or "its settings are not those that its first line was made of")
-    if written is None and ((kept or {}).get("ends") is not None or _checked_study(folder)):
+    if written is None and (_ends(kept) or _checked_study(folder)):
         raise _changed(path, "the first line, with the checksum of its settings, is gone")
     study, own = folder / "study.json", _seal(text)
     if study.is_file() and read_checked(study).get("scenario", own) != own:
@@ -164,24 +166,31 @@ def _checked_study(folder: Path) -> bool:
     return path.is_file() and CHECK in read_json(path)
 
 
-def _other_end(found: Scenario, kept: dict[str, Any] | None) -> str | None:
+def _ends(kept: Manifest | None) -> Mapping[str, object]:
+    """The settings of a manifest that say when the run ends; none where an earlier version wrote it."""
+    return (kept["ends"] or {}) if kept is not None else {}
+
+
+def _other_end(found: Scenario, kept: Manifest | None) -> str | None:
     """The first setting of when a run ends that is not what the manifest has."""
-    for name, was in ((kept or {}).get("ends") or {}).items():
+    for name, was in _ends(kept).items():
         if getattr(found, name, was) != was:
             return f"{name} is {getattr(found, name)}, but the run was made with {was}"
     return None
 
 
-def _check_settings(path: Path, found: Scenario, kept: dict[str, Any] | None, ended: dict[str, Any]) -> None:
+def _check_settings(path: Path, found: Scenario, kept: Manifest | None, ended: Summary) -> None:
     """Compare with what the manifest and the summary say; they name the setting that differs."""
     if kept is not None:
-        other = checkpoint.other_setting(kept["scenario"], found)
+        other = first_difference(kept["scenario"], found)
         if other is not None:
             raise _changed(path, "{} is {}, but {} was run with {}".format(*other[:2], path.parent, other[2]))
-    for name, key in (("method", "name"), ("seed", "seed"), ("buffers", "buffers")):
-        now = getattr(found, name)
-        if ended.get("finished") and ended.get(key, now) != now:
-            raise _changed(path, f"{name} is {now}, but summary.json has {ended[key]}")
+    if ended.get("finished"):
+        said = {"method": ended.get("name"), "seed": ended.get("seed"), "buffers": ended.get("buffers")}
+        for name, was in said.items():
+            now = getattr(found, name)
+            if was is not None and was != now:
+                raise _changed(path, f"{name} is {now}, but summary.json has {was}")
 
 
 def _changed(path: Path, what: str) -> DamagedRun:

@@ -12,9 +12,10 @@ import json
 import lzma
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headway.errors import DamagedRun
+from headway.records import RoundRecord
 from headway.runs.files import parsed, read_plain
 
 NAME = "rounds.json.xz"
@@ -29,12 +30,15 @@ def _kept(name: str, value: Any) -> Any:
     return float(f"{value:.{_DIGITS_OF_TIMES if name.startswith('seconds_') else _DIGITS}g}")
 
 
-def rounded(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def rounded(records: Sequence[RoundRecord]) -> list[RoundRecord]:
     """The records as a file of this kind gives them back."""
-    return [{name: _kept(name, value) for name, value in one.items() if value is not None} for one in records]
+    return [
+        cast(RoundRecord, {name: _kept(name, value) for name, value in one.items() if value is not None})
+        for one in records
+    ]
 
 
-def pack(records: Sequence[dict[str, Any]]) -> bytes:
+def pack(records: Sequence[RoundRecord]) -> bytes:
     names = dict.fromkeys(name for one in records for name in one)
     columns = {name: [_kept(name, one.get(name)) for one in records] for name in names}
     text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
@@ -66,7 +70,7 @@ def _unpacked(packed: bytes) -> bytes:
     return held
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[RoundRecord]:
     """Every record, its names in the order in which they first came up."""
     try:
         columns = parsed(_unpacked(content(path)).decode())
@@ -78,4 +82,5 @@ def read(path: Path) -> list[dict[str, Any]]:
     if any(not isinstance(column, list) or len(column) != len(numbers) for column in columns.values()):
         raise DamagedRun(f"{path} is damaged: its lists are not of {len(numbers)} rounds")
     rows = zip(*columns.values(), strict=True)
-    return [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
+    records = [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
+    return cast(list[RoundRecord], records)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headway.errors import DamagedRun, UserError
+from headway.records import RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
 
@@ -33,7 +34,7 @@ _NEEDED = ("steps", "bytes_down_total", "bytes_up_total", "seconds_training", "s
 """What every record has; summaries are made of these."""
 
 
-def _linked(before: str, record: dict[str, Any]) -> str:
+def _linked(before: str, record: Mapping[str, object]) -> str:
     return hashlib.sha256((before + json.dumps(record, sort_keys=True)).encode()).hexdigest()[:16]
 
 
@@ -46,7 +47,7 @@ class Chain:
     numbers: str = ""
     """Of what does not depend on the clock: it stands in the checkpoint, where equal runs have equal bytes."""
 
-    def then(self, record: dict[str, Any]) -> Chain:
+    def then(self, record: RoundRecord) -> Chain:
         """The checksums with one more record."""
         timeless = {name: value for name, value in record.items() if "seconds" not in name}
         return Chain(_linked(self.whole, record), _linked(self.numbers, timeless))
@@ -56,7 +57,7 @@ class Chain:
 class Rounds:
     """What a rounds.jsonl holds, up to a round."""
 
-    records: list[dict[str, Any]]
+    records: list[RoundRecord]
     checked: bool
     """Whether its lines have checksums; before Headway wrote them, they had none."""
     size: int
@@ -70,7 +71,7 @@ class Rounds:
         return chained(self.records)
 
 
-def chained(records: Iterable[dict[str, Any]]) -> Chain:
+def chained(records: Iterable[RoundRecord]) -> Chain:
     return reduce(Chain.then, records, Chain())
 
 
@@ -85,7 +86,7 @@ def load(path: Path, round: int | None = None) -> Rounds:
         return _packed(kept, round)
     content = path.read_bytes() if path.is_file() else b""
     checked = CHAIN.encode() in content
-    records: list[dict[str, Any]] = []
+    records: list[RoundRecord] = []
     chain, held, size = "", False, 0
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         if round is not None and number > round:
@@ -133,7 +134,7 @@ def _packed(path: Path, round: int | None) -> Rounds:
     return Rounds(records[:round], True, 0, packed.digest(content))
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[RoundRecord]:
     """Every whole line; a last line that a kill cut short is left out. Where there is no such file, what is packed."""
     return load(path).records
 
@@ -141,7 +142,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def _check(record: Any, number: int, strict: bool) -> None:
     """Refuse what is not the record of a round; `strict`: of this round, with all that a summary is made of."""
     if not isinstance(record, dict) or type(record.get("round")) is not int:
-        raise ValueError("it is no record of a round")
+        raise ValueError("it is not the record of a round")
     if strict and record["round"] != number:
         raise ValueError(f"it is of round {record['round']}, where round {number} should be")
     for name in _NEEDED:
@@ -186,7 +187,7 @@ def appending(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def append(file: IO[bytes], record: dict[str, Any]) -> None:
+def append(file: IO[bytes], record: Mapping[str, object]) -> None:
     """Write one line: a record with the chain up to it."""
     file.write((json.dumps(record, allow_nan=False) + "\n").encode())
     file.flush()

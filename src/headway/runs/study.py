@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from headway.engine.building import device_of
-from headway.engine.selection import inherited_executor
 from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import run
 from headway.runs.files import as_path, read_checked, slug
-from headway.runs.folder import ROUNDS, UNCHECKED
+from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.run import Observer, Result
+from headway.runs.given import Clients, catalogue_method, checked_method, split_settings
+from headway.runs.load import recorded
+from headway.runs.observer import Observer, Unwatched, as_observer
+from headway.runs.reserve import give_back, reserve
+from headway.runs.result import Result
+from headway.runs.series import PlannedRun, Series, seeded
+from headway.runs.settings import COMPARABLE, TUNED
 from headway.runs.trackers.tracking import trackers
-from headway.scenario import FREE, Scenario
+from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 
 
@@ -35,9 +38,9 @@ class Study:
     runs: dict[str, list[Result]]
     folder: Path | None
     note: str = ""
-    """What must stand beside every number of it."""
+    """What a reader must know beside every number of it."""
     failed: tuple[str, ...] = ()
-    """What is told of runs that failed; the note has it too."""
+    """A line for each run that failed; the note has them too."""
 
     @property
     def target(self) -> float | None:
@@ -67,11 +70,11 @@ class Study:
 
 
 def _short(result: Result) -> str:
-    """How a run ended that did not come to its end; '' for one that did."""
+    """How a run ended early; '' for one that came to its end."""
     folder, done = result.folder, result.records[-1]["round"]
-    if folder is None or run.finished(folder):
+    if folder is None or finished(folder):
         return ""
-    return f"failed at round {done + 1}" if run.failure(folder) else f"{done} of {result.scenario.rounds} rounds"
+    return f"failed at round {done + 1}" if failure(folder) else f"{done} of {result.scenario.rounds} rounds"
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:
@@ -80,7 +83,7 @@ def _place(folder: Path, name: str, seed: int) -> Path:
 
 
 def _check_folders(names: Sequence[str]) -> None:
-    """Refuse names that give no folder of their own: the second would be taken for the first."""
+    """Refuse names whose folders would be the same: the second method would be taken for the first."""
     taken: dict[str, str] = {}
     for name in names:
         own = slug(name)
@@ -96,17 +99,18 @@ def _check_folders(names: Sequence[str]) -> None:
 def _names(folder: Path) -> list[str]:
     names = read_checked(folder / "study.json").get("methods")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{folder / 'study.json'} is damaged: it lists no methods")
+        raise UserError(f"{folder / 'study.json'} is damaged: it does not list methods")
     return names
 
 
 def is_finished(folder: Path) -> bool:
     """Whether every run of a study is finished."""
-    seeds = run.seeded(scenario_in(folder))
-    return all(run.finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
+    seeds = seeded(scenario_in(folder))
+    return all(finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
 
 
 def is_study(folder: Path) -> bool:
+    """Whether a folder is that of a comparison."""
     return (folder / "study.json").is_file()
 
 
@@ -115,7 +119,7 @@ def compare(
     scenario: str | Path | Scenario = "",
     *,
     model: str | nn.Module | None = None,
-    clients: int | Sequence[Any] | None = None,
+    clients: Clients | None = None,
     test: Any = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
@@ -133,31 +137,36 @@ def compare(
         methods = [methods]
     if not isinstance(methods, list | tuple):
         raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
-    observer = run.as_observer(observer)
-    settings, objects = run.sorted_out(settings, model, clients, test)
+    observer = as_observer(observer)
+    named, objects = split_settings(settings, model, clients, test)
     if "model" in objects:
-        settings["model"] = "own"
+        named["model"] = "own"
     if "clients" in objects:
-        settings |= {"data": "own", "partition": "own"}
-    chosen = dataclasses.replace(scenario_of(scenario, **settings), method=None)
-    asked = [run.checked(method) for method in methods]
-    names = [method.name for method in asked]
+        named |= {"data": "own", "partition": "own"}
+    chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
+    built = [checked_method(method) for method in methods]
+    _check_different([method.name for method in built])
+    trackers(track, kept=out is not None)  # a mistake is told before the folder is made
+    folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
+    try:
+        return _run_all(built, chosen, folder, Series(observer, track, objects))
+    except UserError:
+        if folder is not None:
+            give_back(folder)
+        raise
+
+
+def _check_different(names: Sequence[str]) -> None:
     if not names:
-        raise UserError("there is no method to compare")
+        raise UserError("methods is empty; give at least one, such as 'fedavg'")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"'{twice}' is given twice")
-    trackers(track, kept=out is not None)  # told before the folder is made
-    folder = None
-    if out is not None:
-        _check_folders(names)
-        folder = run.claim(as_path("out", out), chosen, names)
-    try:
-        return _run_all(asked, chosen, folder, observer, track, objects)
-    except UserError:
-        if folder is not None:
-            run.unclaim(folder)
-        raise
+
+
+def _reserved(folder: Path, scenario: Scenario, names: Sequence[str]) -> Path:
+    _check_folders(names)
+    return reserve(folder, scenario, names)
 
 
 def resume_study(
@@ -165,65 +174,48 @@ def resume_study(
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     scenario, names = scenario_in(folder), _names(folder)
-    own = [name for name in names if run.in_catalogue(name) is None]
-    own += [f"{what} of its own" for what in ("data", "model") if getattr(scenario, what) == "own"]
+    own = [name for name in names if catalogue_method(name) is None]
+    own += [f"its own {what}" for what in ("data", "model") if getattr(scenario, what) == "own"]
     if own:
         raise UserError(
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
             f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
         )
-    return _run_all([spelled(name) for name in names], scenario, folder, observer, track, {}, accept_changes)
+    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
+    return _run_all([spelled(name) for name in names], scenario, folder, series)
 
 
-def _run_all(
-    methods: Sequence[Method],
-    scenario: Scenario,
-    folder: Path | None,
-    observer: Observer | None,
-    track: str | Sequence[str],
-    objects: dict[str, Any],
-    accept: bool = False,
-) -> Study:
+def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None, series: Series) -> Study:
+    """Every run of a study; those that diverge are told and left out."""
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
-    executor, device = scenario.executor, device_of(scenario.device)
-    observer = observer or run.Unwatched()  # one for all runs: what it says, it says once
     for method in methods:
-        for one in run.seeded(scenario):
+        for one in seeded(scenario):
             place = _place(folder, method.name, one.seed) if folder else None
             try:
-                if place and (place / "scenario.toml").is_file():
-                    result = run.resume(
-                        place, method=method, observer=observer, track=track, accept_changes=accept, **objects
-                    )
-                else:
-                    chosen = one.changed(executor=executor)
-                    result = run.simulate(method, chosen, out=place, observer=observer, track=track, **objects)
+                result = series.run(PlannedRun(method, one, place))
             except Diverged as fault:
                 failed[f"{method.name}, seed {one.seed}"] = fault
                 continue
             runs.setdefault(method.name, []).append(result)
-            executor = inherited_executor(
-                executor, result.executor, device
-            )  # one choice for all, so that they can be compared
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause
     told = tuple(_told(which, str(cause)) for which, cause in failed.items())
     for each in told:
-        observer.tell(each)
+        series.observer.tell(each)
     return Study(runs, folder, "; ".join(told), told)
 
 
 def _told(which: str, reason: str) -> str:
-    """Of a run that failed."""
+    """The line of a run that failed."""
     return f"{which}, failed: {reason}"
 
 
 def _places(folder: Path) -> list[Path]:
     """The run in a folder, those of a study in the order they were asked for, or those of a paper's column."""
     if is_study(folder):
-        seeds = run.seeded(scenario_in(folder))
+        seeds = seeded(scenario_in(folder))
         every = [_place(folder, name, one.seed) for name in _names(folder) for one in seeds]
         return [place for place in every if any((place / name).is_file() for name in ("scenario.toml", ROUNDS))]
     if (folder / "scenario.toml").is_file():
@@ -262,51 +254,56 @@ def load_study(
     `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` is told
     where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
     """
-    tell = (observer or run.Unwatched()).tell
-    checked = True
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
-    failed: list[str] = []
+    places = {place.resolve(): place for folder in folders for place in _places(folder)}
+    results = [recorded(place, verified=verified) for place in places.values()]
+    study = study_of(results, tuned or bool(notes), notes)
+    if not all(result.checked for result in results):
+        (observer or Unwatched()).tell(UNCHECKED)
+    return study
+
+
+def study_of(results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = ()) -> Study:
+    """Runs that were made one by one, side by side; `tuned` as of `load_study`. `notes` stand beside every number."""
+    failed = [
+        _told(f"{result.method}, seed {result.scenario.seed}", reason)
+        for result in results
+        if result.folder is not None and (reason := failure(result.folder)) is not None
+    ]
+    runs = _side_by_side(results, TUNED if tuned else frozenset())
+    return Study(runs, None, "; ".join([*notes, *failed]), tuple(failed))
+
+
+def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[Result]]:
+    """The runs with at least one finished round by method; those that cannot stand in one table are refused."""
     runs: dict[str, list[Result]] = {}
-    first: Result | None = None
-    for place in {place.resolve(): place for folder in folders for place in _places(folder)}.values():
-        result = run.recorded(place, verified=verified)
-        if (reason := run.failure(place)) is not None:
-            failed.append(_told(f"{result.method}, seed {result.scenario.seed}", reason))
-        checked = checked and result.checked
-        if not result.records:  # begun, but without a finished round
-            continue
-        first = first or result
-        _check_comparable(first, result, TUNED if tuned or notes else ())
+    begun = [result for result in results if result.records]
+    for result in begun:
+        _check_comparable(begun[0], result, tuned)
         seeds = runs.setdefault(result.method, [])
         if seeds:
-            _check_comparable(seeds[0], result, ())
+            _check_comparable(seeds[0], result, frozenset())
         if result.scenario.seed in [one.scenario.seed for one in seeds]:
-            raise UserError(f"{place}: {result.method} with seed {result.scenario.seed} is there already")
+            raise UserError(f"{_where(result)}: {result.method} with seed {result.scenario.seed} is there already")
         seeds.append(result)
     if not runs:
         raise UserError("there is no run with a finished round to report")
-    if not checked:
-        tell(UNCHECKED)
-    return Study(runs, None, "; ".join(notes + failed), tuple(failed))
+    return runs
 
 
-_MAY_DIFFER = FREE | {"method", "seed", "seeds", "target"}
-"""How runs are executed, and what a table is over; its target is that of its first run."""
+def _where(result: Result) -> str:
+    return str(result.folder or "a run in memory")
 
 
-TUNED = ("rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip")
-"""What is tuned with a method."""
-
-
-def _check_comparable(one: Result, other: Result, tuned: Sequence[str]) -> None:
-    """Runs in one table differ in method, seed and what is tuned with the method; execution may differ too."""
+def _check_comparable(one: Result, other: Result, tuned: Set[str]) -> None:
+    """Refuse runs that differ in more than method, seed, execution, and what was tuned with the method."""
     mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
-    known = [method for method in (run.in_catalogue(one.method), run.in_catalogue(other.method)) if method is not None]
+    known = [method for method in map(catalogue_method, (one.method, other.method)) if method is not None]
     suggested = {name for method in known for name in method.suggests}
-    for name in sorted((mine.keys() | theirs.keys()) - _MAY_DIFFER.union(tuned, suggested)):
+    for name in sorted((mine.keys() | theirs.keys()) - COMPARABLE.union(tuned, suggested)):
         if mine.get(name) != theirs.get(name):
             advice = "; --tuned lets it differ between methods" if name in TUNED and one.method != other.method else ""
             raise UserError(
-                f"{one.folder} and {other.folder} are not comparable: "
+                f"{_where(one)} and {_where(other)} are not comparable: "
                 f"{name} is {mine.get(name)} and {theirs.get(name)}{advice}"
             )

@@ -17,15 +17,16 @@ from headway.methods.spelling import chosen as entry_of
 from headway.methods.spelling import method as spelled
 from headway.methods.spelling import owner, pieces, with_option
 from headway.runs.files import slug
-from headway.scenario import Scenario, field_type
+from headway.scenario import Scenario, field_type, settings_of
 
 Grid = dict[str, tuple[Any, ...]]
 """The values of each name, in the order they are tried."""
 Asked = str | Mapping[str, Sequence[Any]] | Sequence[str]
 """`"papers"`, `{"lam": [0.8, 0.9]}`, or texts such as `["papers", "lam=0.8,0.9"]`."""
 
-_SHARED_GROUPS = ("run", "watching", "execution")
-_SHARED = ("data", "data_dir", "partition", "split_seed", "clients", "rounds")
+_SHARED = settings_of("identity", "watching", "execution") | {
+    *("data", "partition", "split_seed", "clients", "rounds", "precision", "validation")
+}
 """What every candidate has in common: else their scores could not be compared."""
 
 
@@ -54,15 +55,11 @@ def text(value: Any) -> str:
 
 def tunable() -> list[str]:
     """The settings of a scenario that may be in a grid."""
-    return [
-        setting.name
-        for setting in dataclasses.fields(Scenario)
-        if setting.name not in _SHARED and setting.metadata["group"] not in _SHARED_GROUPS
-    ]
+    return [setting.name for setting in dataclasses.fields(Scenario) if setting.name not in _SHARED]
 
 
 def grid(method: str, asked: Asked) -> Grid:
-    """The grid that is asked for; a name's own values take the place of those in a named grid."""
+    """The values to try of each name; those given for a name take the place of those in a paper's grid."""
     found: Grid = {}
     own: Grid = {}
     for one in _listed(asked):

@@ -10,7 +10,7 @@ from headway.errors import UserError
 
 @dataclass(frozen=True)
 class Stage:
-    """So many candidates, the best of the stage before, go on until they have had so many rounds."""
+    """How many candidates, the best of the stage before, go on, and until which round."""
 
     candidates: int
     rounds: int

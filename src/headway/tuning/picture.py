@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.tuning.grid import text
-from headway.tuning.sweep import Sweep, Trial
+from headway.tuning.results import Sweep, Trial
 from headway.tuning.table import heading, scored
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.text import Text
 from headway.data.participation import in_words
 from headway.report.tables import plain
 from headway.tuning.grid import text
-from headway.tuning.sweep import Sweep, Trial
+from headway.tuning.results import Sweep, Trial
 
 
 def scored(sweep: Sweep, trial: Trial) -> str:

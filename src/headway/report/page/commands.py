@@ -6,13 +6,15 @@ import dataclasses
 import shlex
 from typing import Any
 
-from headway.runs.run import Result, in_catalogue
-from headway.runs.study import TUNED, Study
-from headway.scenario import Scenario
+from headway.runs.given import catalogue_method
+from headway.runs.result import Result
+from headway.runs.settings import TUNED
+from headway.runs.study import Study
+from headway.scenario import Scenario, settings_of
 from headway.scenario import scenario as scenario_of
 
-_NOT_SAID = ("method", "seed", "seeds", "data_dir", "executor")
-"""Said in another way, or of one machine only."""
+_NOT_SAID = settings_of("identity") | {"data_dir", "executor"}
+"""Written in another way, or of one machine only."""
 
 
 def _flags(scenario: Scenario) -> list[str]:
@@ -49,11 +51,9 @@ def reason_for_none(study: Study) -> str | None:
     for name, seeds in study.runs.items():
         scenario = seeds[0].scenario
         given = [what for what in ("data", "model") if getattr(scenario, what) == "own"]
-        given += ["method"] if in_catalogue(str(scenario.method)) is None else []
+        given += ["method"] if catalogue_method(str(scenario.method)) is None else []
         if given:
-            return (
-                f"{name} was run from Python with a {' and a '.join(given)} of its own; no command line makes it again"
-            )
+            return f"{name} was run from Python with its own {' and '.join(given)}; no command line makes it again"
     return None
 
 

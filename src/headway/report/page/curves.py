@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from headway.measure.curves import common
 from headway.measure.headline import LAST
-from headway.report.rounds import common
-from headway.runs.run import Result
+from headway.records import RoundRecord, value_of
+from headway.runs.result import Result
 from headway.runs.study import Study
 
 POINTS = 1000
@@ -46,12 +47,12 @@ def stride(evaluations: int) -> int:
     return max(math.ceil(evaluations / POINTS), 1)
 
 
-def _thinned(points: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+def _thinned(points: list[list[RoundRecord]]) -> list[list[RoundRecord]]:
     step = stride(len(points))
     return points[::step] + (points[-1:] if (len(points) - 1) % step else [])
 
 
-def _megabytes(records: Sequence[dict[str, Any]]) -> float:
+def _megabytes(records: Sequence[RoundRecord]) -> float:
     sent = sum(record["bytes_down_total"] + record["bytes_up_total"] for record in records) / len(records)
     return float(f"{sent / 1e6:.6g}")
 
@@ -66,7 +67,7 @@ def _curve(seeds: Sequence[Result], key: str, grids: list[dict[str, Any]]) -> di
     }
     if grid not in grids:
         grids.append(grid)
-    values = np.array([[record[key] for record in records] for records in points], dtype=float)
+    values = np.array([[value_of(record, key) for record in records] for records in points], dtype=float)
     return {
         "grid": grids.index(grid),
         "mean": _rounded(values.mean(1), key),

@@ -8,15 +8,15 @@ from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any
 
-from headway.engine.cost import Cost, cost
-from headway.errors import UserError
-from headway.methods.spelling import method as spelled
+from headway.records import value_of
 from headway.report.page import commands as again
 from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
+from headway.runs.environment import MadeOn
 from headway.runs.folder import failure, finished, summary
-from headway.runs.run import Result
+from headway.runs.given import catalogue_method
+from headway.runs.result import Result
 from headway.runs.study import Study
-from headway.scenario import Scenario, explained
+from headway.scenario import Scenario, explained, settings_of
 
 _COLOURS, _DASHES = 8, 4
 _LESS_IS_MORE = ("loss", "RMSE", "rounds", "MB", "seconds", "client spread")
@@ -114,12 +114,12 @@ def notes(study: Study) -> str:
 # ── costs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _price(name: str) -> Cost | None:
-    """None for a method made of Python objects: its name does not say what it is."""
-    try:
-        return cost(spelled(name))
-    except UserError:
-        return None
+def _own_costs(name: str, seeds: Sequence[Result]) -> list[str]:
+    """Passes, client state and server memory as recorded; "–" for a user's own method, which is not measured."""
+    recorded = next((one.cost for one in seeds if one.cost is not None), None)
+    if recorded is None:
+        return ["–" if catalogue_method(name) is None else "not recorded"] * 3
+    return [f"{value:.3g}" for value in (recorded["passes"], recorded["client_state"], recorded["server_memory"])]
 
 
 def costs(study: Study, rows: Sequence[dict[str, Any]]) -> str:
@@ -130,16 +130,12 @@ def costs(study: Study, rows: Sequence[dict[str, Any]]) -> str:
     for row, seeds in zip(rows, study.runs.values(), strict=True):
         rounds = statistics.fmean(len(one.records) for one in seeds)
         spent = [
-            statistics.fmean(sum(record[key] for record in one.records) for one in seeds)
+            statistics.fmean(sum(value_of(record, key) for record in one.records) for one in seeds)
             for key in ("seconds_training", "seconds_evaluation")
         ]
         down, up = row["bytes_down"] / 1e6, row["bytes_up"] / 1e6
-        price = _price(row["name"])
-        own = ["–"] * 3 if price is None else [f"{price.passes:.3g}"]
-        if price is not None:
-            own += [f"{price.client_state:.3g}", f"{price.server_memory:.3g}"]
         measured = [f"{down / rounds:.2f}", f"{up / rounds:.2f}", f"{down:.1f}", f"{up:.1f}", f"{row['steps']:,.0f}"]
-        body.append([row["name"], *measured, *(f"{seconds:.1f}" for seconds in spent), *own])
+        body.append([row["name"], *measured, *(f"{seconds:.1f}" for seconds in spent), *_own_costs(row["name"], seeds)])
     return _table(head, body)
 
 
@@ -152,8 +148,8 @@ LEGEND_OF_COSTS = (
 
 # ── the scenario ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_OF_A_RUN = ("method", "seed", "seeds", "executor")
-"""Told by the environment, run by run."""
+_OF_A_RUN = settings_of("identity") | {"executor"}
+"""Written in the environment, run by run."""
 
 
 def _written(value: Any) -> str:
@@ -201,15 +197,13 @@ def _own_settings(study: Study, names: Sequence[str]) -> str:
 # ── the environment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _recorded(one: Result) -> dict[str, Any]:
+def _recorded(one: Result) -> MadeOn | None:
     """The environment in a finished run's summary.json."""
-    found = summary(one.folder).get("environment") if one.folder is not None else None
-    return found if isinstance(found, dict) else {}
+    return summary(one.folder).get("environment") if one.folder is not None else None
 
 
-def _versions(found: dict[str, Any]) -> str:
-    versions = found.get("versions")
-    return ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
+def _versions(found: MadeOn) -> str:
+    return ", ".join(f"{name} {text}" for name, text in found.get("versions", {}).items())
 
 
 def environment(study: Study) -> str:
@@ -221,12 +215,17 @@ def environment(study: Study) -> str:
         return " / ".join(dict.fromkeys(str(value) if value else "not recorded" for value in values))
 
     facts = [
-        ("hardware", each([found.get("hardware") for found in recorded])),
-        ("system", each([found.get("system") for found in recorded])),
-        ("versions", each([_versions(found) for found in recorded])),
+        ("hardware", each([found and found.get("hardware") for found in recorded])),
+        ("system", each([found and found.get("system") for found in recorded])),
+        ("versions", each([found and _versions(found) for found in recorded])),
         (
             "device",
-            each([found.get("device") or one.scenario.device for found, one in zip(recorded, results, strict=True)]),
+            each(
+                [
+                    (found and found.get("device")) or one.scenario.device
+                    for found, one in zip(recorded, results, strict=True)
+                ]
+            ),
         ),
         ("executor", each([one.executor for one in results])),
         ("precision", each([one.scenario.precision for one in results])),

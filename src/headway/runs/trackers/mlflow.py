@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from headway.records import RoundRecord
 from headway.runs.files import read_json, write_json
+from headway.runs.summary import Summary
 from headway.runs.trackers.tracking import ALWAYS, Tracked, scalars, totals
 
 EXPERIMENT = "headway"
@@ -37,17 +38,17 @@ class MLflow:
         self.last = max(there, default=0)
         self._write([record for record in run.past if record["round"] > self.last])
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         if record["round"] > self.last:  # a round that was played again after a kill is there already
             self._write([record])
 
-    def ends(self, summary: dict[str, Any]) -> None:
+    def ends(self, summary: Summary) -> None:
         self._log([(name, value, int(summary["rounds"])) for name, value in totals(summary).items()])
 
     def closes(self, status: str) -> None:
         self.client.set_terminated(self.id, _STATUS[status])
 
-    def _write(self, records: Sequence[dict[str, Any]]) -> None:
+    def _write(self, records: Sequence[RoundRecord]) -> None:
         """A record's metrics in one call, so that a kill leaves a round or none of it."""
         for record in records:
             self._log([(name, value, record["round"]) for name, value in scalars(record).items()])

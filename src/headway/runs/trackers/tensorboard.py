@@ -5,12 +5,15 @@ A resume writes the file anew from the run's own records, so the curve has every
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from headway.records import RoundRecord
+from headway.runs.summary import Summary
 from headway.runs.trackers.tracking import Tracked, scalars
 
 SUFFIX = ".headway"
@@ -36,17 +39,17 @@ class TensorBoard:
             self._write(record)
         self.writer.flush()
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         self._write(record)
         self.writer.flush()
 
-    def ends(self, summary: dict[str, Any]) -> None:
+    def ends(self, summary: Summary) -> None:
         self.writer.add_text("summary", _table(summary), summary["rounds"])
 
     def closes(self, status: str) -> None:
         self.writer.close()
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, record: RoundRecord) -> None:
         for name, value in scalars(record).items():
             self.writer.add_scalar(name, value, record["round"])
 
@@ -55,7 +58,7 @@ def _writer(place: Path) -> Any:
     return SummaryWriter(str(place), filename_suffix=SUFFIX)
 
 
-def _table(values: dict[str, Any]) -> str:
+def _table(values: Mapping[str, object]) -> str:
     """Markdown."""
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in values.items())])
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest, shown
+from headway.records import RoundRecord
+from headway.runs.summary import Summary
 
 NAMES = {
     "accuracy": "accuracy/{on}",
@@ -46,7 +48,7 @@ ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
 
-def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+def scalars(record: RoundRecord) -> dict[str, float]:
     """Every finite number of a round's record, and how many clients took part."""
     on = record.get("measured_on", "test")
     found = {"clients/taking_part": float(len(record["clients"]))} if "clients" in record else {}
@@ -56,11 +58,11 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def totals(summary: Mapping[str, Any]) -> dict[str, float]:
+def totals(summary: Summary) -> dict[str, float]:
     """The numbers of a run's summary."""
     return {f"summary/{key}": float(value) for key, value in summary.items() if _number(value)}
 
@@ -73,7 +75,7 @@ class Tracked:
     folder: Path | None
     parameters: dict[str, Any]
     """The scenario as it is run, and the executor."""
-    past: list[dict[str, Any]]
+    past: list[RoundRecord]
     """The records of the rounds that are done."""
 
 
@@ -81,8 +83,8 @@ class Tracker(Protocol):
     """Who writes one run. A resume hands over the past: no point may be missing or there twice."""
 
     def begins(self, run: Tracked) -> None: ...
-    def round(self, record: dict[str, Any]) -> None: ...
-    def ends(self, summary: dict[str, Any]) -> None: ...
+    def round(self, record: RoundRecord) -> None: ...
+    def ends(self, summary: Summary) -> None: ...
     def closes(self, status: str) -> None: ...
 
 
@@ -140,18 +142,16 @@ class Tracking:
         status = "finished" if kind is None else "stopped" if stopped else "failed"
         self._each(lambda tracker: tracker.closes(status))
 
-    def begins(
-        self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[dict[str, Any]]
-    ) -> None:
+    def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
         if self.trackers:
             parameters = {**experiment.scenario.as_dict(), "executor": executor}
             run = Tracked(_name(experiment, folder), folder, parameters, list(past))
             self._each(lambda tracker: tracker.begins(run))
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round(self, record: RoundRecord) -> None:
         self._each(lambda tracker: tracker.round(record))
 
-    def ends(self, summary: dict[str, Any]) -> None:
+    def ends(self, summary: Summary) -> None:
         self._each(lambda tracker: tracker.ends(summary))
 
     def _each(self, call: Callable[[Tracker], None]) -> None:

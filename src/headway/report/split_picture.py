@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 CLIENTS_AT_MOST = 1000
-"""Of more clients, so many are drawn, evenly spaced by id."""
+"""Of more clients this many are drawn, evenly spaced by id."""
 
 _COLOUR = "#4477aa"
 _WIDTH, _HEIGHT = 930.0, 760.0
@@ -81,7 +81,7 @@ def _step(pitch: float, apart: float) -> int:
     return next(step for step in _STEPS if step * pitch >= apart)
 
 
-def _draw(axes: Axes, counts: np.ndarray, start: int, grid: Grid, area: float) -> None:
+def _draw_row(axes: Axes, counts: np.ndarray, start: int, grid: Grid, area: float) -> None:
     """One row of clients: those from `start` on."""
     client, label = np.nonzero(counts[start : start + grid.in_row])
     sizes = np.maximum(counts[client + start, label] * area, _DOT)
@@ -142,8 +142,8 @@ def _shown(names: Sequence[str], classes: int) -> list[str]:
     return [repr(name)[1:-1].replace(" ", "␣") if len(name) == 1 else f"{name:.14}" for name in names]
 
 
-def bubble_picture(counts: np.ndarray, class_names: Sequence[str], title: str, path: Path) -> Path:
-    """Clients × classes, one bubble for each pair with an area ∝ samples. Many clients go in several rows.
+def draw_split(counts: np.ndarray, class_names: Sequence[str], title: str, path: Path) -> Path:
+    """Draw clients × classes: a bubble for each pair, with an area ∝ samples. Many clients go in several rows.
 
     `counts` has shape (clients, classes).
     """
@@ -169,7 +169,7 @@ def bubble_picture(counts: np.ndarray, class_names: Sequence[str], title: str, p
         for row in range(grid.rows):
             base = height - top - (row + 1) * high - row * _BETWEEN
             axes = figure.add_axes((left / width, base / height, wide / width, high / height))
-            _draw(axes, shown, row * grid.in_row, grid, area)
+            _draw_row(axes, shown, row * grid.in_row, grid, area)
             _mark(axes, ids, names, row * grid.in_row, grid)
         axes.set_xlabel("client")
         if len(names) > 1:

@@ -1,0 +1,161 @@
+"""What `headway reproduce` shows without running anything: all items, what one would run, and the board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+from rich import box
+from rich.table import Table
+
+from headway.cli.screen import print_json, screen, stderr_console
+
+if TYPE_CHECKING:
+    from headway.papers.estimate import Seconds
+    from headway.papers.plan import Plan
+
+
+def board(source: Path, out: Path | None, as_json: bool) -> None:
+    """The page of all items and its picture in a folder; or the same as data, and nothing is written."""
+    from headway.papers.board.cells import board as filled
+    from headway.papers.board.cells import plain
+    from headway.papers.board.page import page
+    from headway.papers.board.picture import pictures
+    from headway.report.page.parts import written
+    from headway.runs.files import ensure_folder
+
+    out = out or Path("runs", "board")
+    told = plain(filled(source), out)
+    if as_json:
+        print_json(told)
+        return
+    path = written(page(told), ensure_folder(out) / "board.html")
+    begun = len({item["item"] for item in told["items"] if item["runs"]})
+    typer.echo(f"{begun} item{'s' if begun != 1 else ''} with runs, {len(told['cells'])} numbers\npage:    {path}")
+    for picture in pictures(told["cells"], out):
+        typer.echo(f"picture: {picture}")
+
+
+def list_all(as_json: bool) -> None:
+    """Every table and figure, with its number of runs and of published values."""
+    from headway.papers.plan import plan as planned
+    from headway.papers.preset import every_preset
+
+    listed: list[dict[str, Any]] = [
+        {
+            "item": preset.item,
+            "kind": preset.kind,
+            "runs": len(planned(preset).runs),
+            "title": preset.title,
+            "source": preset.source,
+            "rows": [row.name for row in preset.rows],
+            "columns": [column.name for column in preset.columns],
+            "published": len(preset.numbers),
+            "shares": list(preset.shares),
+            "chosen": list(preset.chosen),
+        }
+        for preset in every_preset()
+    ]
+    if as_json:
+        print_json(listed)
+        return
+    table = Table(box=box.SIMPLE_HEAD, caption="runs: separate trainings; numbers: published values", show_edge=False)
+    for name in ("item", "kind", "runs", "numbers", "title"):
+        table.add_column(name, justify="right" if name in ("runs", "numbers") else "left")
+    for one in listed:
+        table.add_row(one["item"], one["kind"], str(one["runs"]), str(one["published"]), one["title"])
+    screen().print(table)
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 5400
+        else f"{seconds / 60:.1f} min"
+        if seconds >= 90
+        else f"{seconds:.0f} s"
+    )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A run of a dry run; what is not known is None."""
+
+    row: str
+    column: str
+    method: str
+    seed: int
+    rounds: int
+    bytes: int | None
+    seconds: float | None
+    scenario: dict[str, Any]
+
+
+def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
+    """Each run with its bytes, and its time where it was measured."""
+    from headway.cli.progress import Bar
+    from headway.papers import estimate
+
+    seconds: Seconds = estimate.trials(Bar(stderr_console(), quiet=True)) if trial else estimate.unknown
+    owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
+    lines = [
+        _Line(
+            row=owners[run].row.name,
+            column=owners[run].column.name,
+            method=run.method,
+            seed=run.scenario.seed,
+            rounds=run.scenario.rounds,
+            bytes=estimate.traffic(run),
+            seconds=seconds(run),
+            scenario=run.scenario.as_dict(),
+        )
+        for run in plan.runs
+    ]
+    if as_json:
+        preset = plan.preset
+        about = {"item": preset.item, "kind": preset.kind, "scale": plan.scale, "source": preset.source}
+        numbers = [
+            {"row": row, "column": column, "measure": measure, "value": number.value, "bound": number.bound}
+            for (row, column, measure), number in preset.numbers.items()
+            if row in {one.name for one in plan.rows} and column in {one.name for one in plan.columns}
+        ]
+        print_json({**about, "chosen": list(preset.chosen), "runs": list(map(vars, lines)), "published": numbers})
+        return
+    _print_dry_run(plan, lines, trial)
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _total(values: Sequence[Number | None]) -> Number | None:
+    """The sum, or None where a part is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _print_dry_run(plan: Plan, lines: Sequence[_Line], trial: bool) -> None:
+    from headway.papers.plan import TINY
+    from headway.papers.table import size, title
+
+    table = Table(box=box.SIMPLE_HEAD, title=title(plan), title_justify="left", title_style="bold", show_edge=False)
+    for name in ("column", "method", "seed", "rounds", "traffic", "time"):
+        table.add_column(name, justify="left" if name in ("column", "method") else "right")
+    for line in lines:
+        texts = (line.column, line.method, str(line.seed), str(line.rounds))
+        table.add_row(*texts, "unknown" if line.bytes is None else size(line.bytes), _clock(line.seconds))
+    console = screen()
+    console.print(table)
+    traffic, time = _total([line.bytes for line in lines]), _total([line.seconds for line in lines])
+    how = "three rounds of FedAvg on this machine, times each method's passes" if trial else "--trial measures it here"
+    console.print(
+        f"{len(lines)} runs, traffic {'unknown' if traffic is None else size(traffic)}, time {_clock(time)} ({how})"
+    )
+    if plan.scale == "tiny":
+        console.print(TINY)
+    for choice in plan.preset.chosen:
+        console.print(f"chosen: {choice}", markup=False)

@@ -1,0 +1,35 @@
+"""A reproduced item in a folder: its table in Markdown, LaTeX and CSV, and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.papers import table
+from headway.papers.pictures import pictures
+from headway.papers.plan import Plan
+from headway.papers.reproduce import Outcomes
+from headway.runs.files import ensure_folder
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of the table: its file, and how it is written."""
+
+    file: str
+    write: Callable[[Plan, Outcomes], str]
+
+
+FORMS = {
+    "markdown": Form("table.md", table.markdown),
+    "latex": Form("table.tex", table.latex),
+    "csv": Form("table.csv", table.comma_separated),
+}
+
+
+def write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
+    """Write every form of the table, and the pictures; these pictures' files."""
+    for form in FORMS.values():
+        (ensure_folder(folder) / form.file).write_text(form.write(plan, outcomes), encoding="utf-8")
+    return pictures(plan, outcomes, folder)

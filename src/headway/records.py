@@ -1,0 +1,59 @@
+"""What a round reports: the record that the engine makes, that observers and trackers get, and that files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NotRequired, TypedDict, cast
+
+
+class FailedClient(TypedDict):
+    """A client that failed and was skipped."""
+
+    client: int
+    cause: str
+
+
+class RoundRecord(TypedDict):
+    """One line of rounds.jsonl. A name with `seconds` in it depends on the clock; all other numbers do not.
+
+    A record may have further numbers, which the method's slots measured, under their own names (see `value_of`).
+    """
+
+    round: int
+    steps: int
+    """Local steps whose work reached the server."""
+    bytes_down_total: int
+    bytes_up_total: int
+    seconds_training: float
+    seconds_evaluation: float
+
+    clients: NotRequired[list[int] | tuple[int, ...]]
+    """The clients whose upload counts."""
+    lost: NotRequired[int]
+    late: NotRequired[int]
+    partial: NotRequired[int]
+    failed: NotRequired[int]
+    failures: NotRequired[list[FailedClient]]
+    rate: NotRequired[float]
+    train_loss: NotRequired[float]
+    update_norm: NotRequired[float]
+    samples: NotRequired[int]
+    padding: NotRequired[float]
+    bytes_down: NotRequired[int]
+    bytes_up: NotRequired[int]
+
+    measured_on: NotRequired[str]
+    """`validation` where samples are held out; else the scores are of the test set."""
+    loss: NotRequired[float]
+    accuracy: NotRequired[float]
+    accuracy_smoothed: NotRequired[float]
+    rmse: NotRequired[float]
+    r2: NotRequired[float]
+    client_accuracy_std: NotRequired[float]
+    client_accuracy_low: NotRequired[float]
+    global_loss: NotRequired[float]
+
+
+def value_of(record: RoundRecord, name: str) -> float:
+    """A number that a round has, by its name: also one that a slot measured."""
+    return cast(Mapping[str, float], record)[name]

@@ -1,0 +1,55 @@
+"""A folder with everything that is reported of a study: a page, a picture, and tables in Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.report import figures, tables
+from headway.report.page.write import write_page
+from headway.runs.files import as_path, ensure_folder
+from headway.runs.result import Result
+from headway.runs.study import Study, study_of
+
+
+@dataclass(frozen=True)
+class Report:
+    """The files of a report."""
+
+    page: Path
+    picture: Path
+    markdown: Path
+    latex: Path
+
+
+def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:
+    """Write report.html, compare.png, compare.md and compare.tex of a comparison, or of runs made one by one.
+
+    >>> write(headway.compare(["fedavg", "fedacg"], rounds=30), "report").page
+    >>> write([headway.simulate("fedavg"), headway.load_run("runs/mine")], "report").picture
+
+    No round is trained and no data is read for it: all numbers are those that the runs recorded.
+    """
+    study = _as_study(of)
+    place = ensure_folder(as_path("folder", folder))
+    rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
+    note = " ".join(study.note.splitlines())
+    in_words, in_comment = (f"\n{tables.plain(note)}\n", f"% {note}\n") if note else ("", "")
+    report = Report(
+        page=place / "report.html",
+        picture=place / "compare.png",
+        markdown=place / "compare.md",
+        latex=place / "compare.tex",
+    )
+    figures.compare_picture(study, report.picture)
+    write_page(study, report.page)
+    report.markdown.write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
+    report.latex.write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
+    return report
+
+
+def _as_study(of: Study | Result | Sequence[Result]) -> Study:
+    if isinstance(of, Study):
+        return of
+    return study_of([of] if isinstance(of, Result) else of)

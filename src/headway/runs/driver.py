@@ -1,0 +1,244 @@
+"""The loop of a run: round after round from its checkpoint, or from the start, to the end, saved on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from headway.engine import simulation
+from headway.engine.choice import kept
+from headway.engine.executor import Executor
+from headway.engine.failures import in_words
+from headway.engine.simulation import Progress
+from headway.engine.states import ClientStates
+from headway.engine.world import World
+from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
+from headway.records import RoundRecord
+from headway.runs import execution, records, splits
+from headway.runs.checkpoint import Checkpoint, Pace
+from headway.runs.costs import cost_record
+from headway.runs.environment import hardware_and_versions
+from headway.runs.files import write_atomically, write_checked
+from headway.runs.fingerprints import settle
+from headway.runs.folder import ROUNDS, UNCHECKED, sealed
+from headway.runs.folder import read as read_folder
+from headway.runs.manifest import Fingerprinted
+from headway.runs.observer import Observer
+from headway.runs.records import Rounds
+from headway.runs.result import Result
+from headway.runs.stopping import heed_signals
+from headway.runs.trackers.tracking import Tracker, Tracking
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be trained: what, where it is kept, and who watches."""
+
+    world: World
+    folder: Path | None
+    observer: Observer
+    trackers: Mapping[str, Tracker] = field(default_factory=dict)
+    accept_changes: bool = False
+    """Whether data, an own model and an own method may be others than those that the run began with."""
+
+
+def drive(job: Job) -> Result:
+    """Train a run to its end, saving as it goes."""
+    world, folder, tell = job.world, job.folder, job.observer.tell
+    checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
+    asked, threads = world.scenario.executor, None
+    if folder and checkpoint:
+        checkpoint.facts.fingerprints = check_unchanged(folder, world, job.observer, job.accept_changes)
+        checkpoint.facts.cost = cost_record(world.method)
+    if checkpoint and checkpoint.exists():
+        manifest = checkpoint.read()
+        asked, threads = kept(asked, manifest["executor"], world.device), manifest["threads"]
+        if threads is None and world.scenario.deterministic:
+            tell(f"{folder} does not say with how many threads it began; its bits depend on it")
+    with execution.threads(world.scenario.deterministic, threads) as count:
+        if checkpoint is not None:
+            checkpoint.facts.threads = count
+        executor, label = execution.chosen(world, asked, tell)  # before the lock: workers would inherit it
+        try:
+            with _open_rounds(folder) as file, Tracking(job.trackers, tell) as tracking:
+                return _Run.begun(job, checkpoint, executor, file, tracking).to_the_end(label)
+        finally:
+            executor.close()
+
+
+def check_unchanged(folder: Path, world: World, observer: Observer, accept: bool = False) -> Fingerprinted:
+    """Refuse data, an own model or an own method that the run in a folder did not begin with, unless it is accepted.
+
+    Returns what the run's next manifest says of its fingerprints.
+    """
+    checkpoint = Checkpoint(folder / "checkpoint", world)
+    return settle(checkpoint.read() if checkpoint.exists() else None, world, folder, accept, observer.tell)
+
+
+@contextmanager
+def _open_rounds(folder: Path | None) -> Iterator[IO[bytes] | None]:
+    """rounds.jsonl, open at its end and locked; None for a run without a folder."""
+    if folder is None:
+        yield None
+    else:
+        with records.appending(folder / ROUNDS) as file:
+            yield file
+
+
+def _start_of(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, ClientStates, Rounds]:
+    """Where a run stands: at its checkpoint, with what came after it removed, or at the start."""
+    world, folder = job.world, job.folder
+    if folder is None or checkpoint is None:
+        return simulation.begin(world), ClientStates(world.state_limit), Rounds([], True, 0)
+    path, exists = folder / ROUNDS, checkpoint.exists()
+    if not exists and path.stat().st_size:
+        raise UserError(
+            f"{checkpoint.manifest} is missing, though rounds were run: put the checkpoint back from a copy, or start "
+            f"again: headway run --scenario {folder / 'scenario.toml'} --out NEW"
+        )
+    expected = checkpoint.read()["split"] if exists else None
+    checkpoint.facts.split = splits.write_or_check(folder, world, job.accept_changes, expected)
+    if not exists:
+        return simulation.begin(world), ClientStates(world.state_limit, folder), Rounds([], True, 0)
+    found = read_folder(folder)  # all of it, before anything is changed
+    progress, store = checkpoint.reopen()
+    records.cut(path, found.rounds)
+    if checkpoint.read()["ends"] is None:  # of an earlier version: from here on it has the checksums of this one
+        write_atomically(folder / "scenario.toml", sealed(found.scenario))
+    return progress, store, found.rounds
+
+
+@dataclass
+class _Run:
+    """A run between its first round and its last."""
+
+    job: Job
+    checkpoint: Checkpoint | None
+    executor: Executor
+    file: IO[bytes] | None
+    tracking: Tracking
+    progress: Progress
+    store: ClientStates
+    past: list[RoundRecord]
+    chain: records.Chain
+    checked: bool
+    """Whether the rounds before could be checked."""
+    pace: Pace
+    told_of_failures: bool = False
+
+    @classmethod
+    def begun(
+        cls,
+        job: Job,
+        checkpoint: Checkpoint | None,
+        executor: Executor,
+        file: IO[bytes] | None,
+        tracking: Tracking,
+    ) -> _Run:
+        """The run where it stands on the disk, or at its start."""
+        progress, store, rounds = _start_of(job, checkpoint)
+        if job.folder is not None:
+            (job.folder / "summary.json").unlink(missing_ok=True)  # of a failure before
+        return cls(
+            job=job,
+            checkpoint=checkpoint,
+            executor=executor,
+            file=file,
+            tracking=tracking,
+            progress=progress,
+            store=store,
+            past=rounds.records,
+            chain=rounds.chain,
+            checked=rounds.checked,
+            pace=Pace(job.world.scenario),
+        )
+
+    def to_the_end(self, label: str) -> Result:
+        """Every round that is left; `label` names the executor, and says how it was chosen."""
+        world, observer = self.job.world, self.job.observer
+        self._announce(label)
+        with heed_signals(observer.tell) as request:
+            self._save()
+            try:
+                for record, progress in simulation.simulate(world, self.executor, self.store, self.progress):
+                    self._take(cast(RoundRecord, record), progress)
+                    if request.signal is not None:
+                        break
+            except Exception as fault:
+                self._fail(fault)
+                raise
+            self._save()
+        if request.signal is not None and not simulation.finished(world, self.progress):
+            raise Interrupted(request.signal)
+        return self._finish()
+
+    def _announce(self, label: str) -> None:
+        world, observer = self.job.world, self.job.observer
+        if not self.checked:
+            observer.tell(UNCHECKED)
+        observer.begins(world, self.progress.round, label)
+        if world.doubt is not None:
+            observer.tell(world.doubt)
+        self.tracking.begins(world, self.job.folder, self.executor.name, self.past)
+
+    def _save(self) -> None:
+        """Write a checkpoint, where the run has a folder."""
+        if self.checkpoint is None or self.file is None:
+            return
+        with self.pace.saving():
+            os.fsync(self.file.fileno())  # the rounds before the checkpoint that counts on them
+            self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers)
+
+    def _take(self, record: RoundRecord, progress: Progress) -> None:
+        """A round has ended: keep its record, save where a checkpoint is due, and tell."""
+        observer = self.job.observer
+        if self.job.world.scenario.validation is not None:
+            record["measured_on"] = "validation"
+        self.progress = progress
+        self.past.append(record)
+        self.chain = self.chain.then(record)
+        if self.file:
+            records.append(self.file, {**record, records.CHAIN: self.chain.whole})
+        if self.pace.due(progress.round):
+            self._save()  # before it is told: with a save in every round, no round that was seen is trained again
+        if "failures" in record and not self.told_of_failures:
+            self.told_of_failures = True
+            observer.tell(in_words(dict(record)))
+        observer.round(record)
+        self.tracking.round(record)
+
+    def _fail(self, fault: Exception) -> None:
+        """Save the last good round, and write down why the run ended."""
+        if isinstance(fault, Diverged | ClientError | MachineError) and not isinstance(fault, ServerDiverged):
+            self._save()  # a failing client or worker changed nothing: what is there is the last good round
+        if self.job.folder is not None and not isinstance(fault, OSError | MachineError):  # the machine is to blame
+            cause = " ".join(str(fault).split()) or type(fault).__name__
+            write_checked(self.job.folder / "summary.json", {"finished": False, "failure": cause})
+
+    def _finish(self) -> Result:
+        """The result of a run that came to its end, written down in summary.json."""
+        world, folder, output = self.job.world, self.job.folder, self.progress.output
+        module = world.network.module(output.theta, output.buffers)
+        result = Result(
+            method=world.method.name,
+            scenario=world.scenario,
+            records=self.past,
+            make_model=lambda: module,
+            executor=self.executor.name,
+            folder=folder,
+            checked=self.checked,
+            cost=cost_record(world.method),
+        )
+        self.tracking.ends(result.summary)
+        if folder is not None and self.checkpoint is not None:
+            accepted = self.checkpoint.facts.fingerprints.get("accepted")
+            changes = {"accepted_changes": accepted} if accepted else {}
+            made_on = {"environment": hardware_and_versions(world.device)}
+            price = {} if result.cost is None else {"cost": result.cost}
+            numbers = {**result.summary, **changes, **made_on, **price, "chain": self.chain.whole}
+            write_checked(folder / "summary.json", {"finished": True, **numbers})
+        return result

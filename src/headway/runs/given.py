@@ -1,0 +1,54 @@
+"""What a user gives from Python: a model, data sets and a method, by name or as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any, TypedDict, cast
+
+from torch import nn
+
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.methods.spelling import method as spelled
+
+
+class OwnObjects(TypedDict, total=False):
+    """A user's own model and data; what is not given is as the scenario names it."""
+
+    model: nn.Module
+    clients: Sequence[Any]
+    test: Any
+
+
+Clients = int | Sequence[Any]
+"""A number of clients, or one dataset for each."""
+
+
+def split_settings(
+    settings: Mapping[str, Any], model: str | nn.Module | None, clients: Clients | None, test: Any
+) -> tuple[dict[str, Any], OwnObjects]:
+    """(settings, objects): a model that is named and clients that are counted are settings of the scenario."""
+    given = {"model": model, "clients": clients, "test": test}
+    named = {name for name, kind in (("model", str), ("clients", Integral)) if isinstance(given[name], kind)}
+    objects = {name: value for name, value in given.items() if value is not None and name not in named}
+    return {**settings, **{name: given[name] for name in named}}, cast(OwnObjects, objects)
+
+
+def catalogue_method(name: str) -> Method | None:
+    """The catalogue's method with this name; None for the name of a user's own."""
+    try:
+        return spelled(name)
+    except UserError:
+        return None
+
+
+def checked_method(method: str | Method) -> Method:
+    """A method, or the one that is spelled. A user's own needs another name than the catalogue's: folders keep that."""
+    built = spelled(method)
+    known = built if isinstance(method, str) else catalogue_method(built.name)
+    if known is not None and known != built:
+        raise UserError(
+            f"a method of your own has the name of the catalogue's '{built.name}'; give it another: Method(…, name=…)"
+        )
+    return built

@@ -1,0 +1,138 @@
+"""A run from its folder: its records alone, with its model, or bound to its data again to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headway.engine.world import World, build
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.methods.spelling import method as spelled
+from headway.runs import splits
+from headway.runs.checkpoint import Checkpoint
+from headway.runs.files import as_path
+from headway.runs.folder import UNCHECKED, RunFolder, verify
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
+from headway.runs.given import OwnObjects, catalogue_method, checked_method
+from headway.runs.observer import Observer, Unwatched
+from headway.runs.result import Result
+from headway.scenario import Scenario
+
+
+def load_run(
+    run: str | Path,
+    *,
+    method: Method | None = None,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+    observer: Observer | None = None,
+) -> Result:
+    """A run as its folder has it: its model is that of the last checkpoint."""
+    folder = as_path("run", run)
+    world = world_of(folder, method, own_objects(model, clients, test))
+    return told_if_unchecked(loaded(world, folder), observer or Unwatched())
+
+
+def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
+    """A run as its files tell it, without its data; its model is loaded when it is first used.
+
+    `verified`: the checkpoint and the split are read too, so that nothing of the folder is damaged.
+    """
+    scenario_of_run(folder)
+    found = verify(folder) if verified else read_folder(folder)
+    if found.manifest is None and not found.finished:
+        raise UserError(f"{folder} has no checkpoint yet")
+    result = _result(found, lambda: loaded(world_of(folder), folder).model)
+    return result if observer is None else told_if_unchecked(result, observer)
+
+
+def loaded(world: World, folder: Path) -> Result:
+    """The run in a folder with the model of its checkpoint."""
+    checkpoint = Checkpoint(folder / "checkpoint", world)
+    if not checkpoint.exists():
+        raise UserError(f"{folder} has no checkpoint yet")
+    found = read_folder(folder)
+    splits.verify(folder, checkpoint.read()["split"])
+    progress, _ = checkpoint.load()
+    module = world.network.module(progress.output.theta, progress.output.buffers)
+    return _result(found, lambda: module)
+
+
+def _result(found: RunFolder, make_model: Callable[[], nn.Module]) -> Result:
+    """A run as its files tell it."""
+    source = found.summary if found.manifest is None else found.manifest
+    executor = source.get("executor")
+    if not isinstance(executor, str) or (found.manifest is None and "rounds" not in found.summary):
+        raise UserError(f"{found.path / 'summary.json'} is damaged: it does not have rounds and executor")
+    return Result(
+        method=str(found.scenario.method),
+        scenario=found.scenario,
+        records=found.rounds.records,
+        make_model=make_model,
+        executor=executor,
+        folder=found.path,
+        checked=found.rounds.checked,
+        cost=source.get("cost"),
+    )
+
+
+def told_if_unchecked(result: Result, observer: Observer) -> Result:
+    """The result, after telling the observer where its records could not be checked."""
+    if not result.checked:
+        observer.tell(UNCHECKED)
+    return result
+
+
+def scenario_of_run(folder: Path) -> Scenario:
+    """The scenario in the folder of a run; a comparison's folder is refused."""
+    if (folder / "study.json").is_file() and (folder / "scenario.toml").is_file():
+        raise UserError(f"{folder} is a comparison; name one of its runs, such as {folder}/METHOD/seed-0")
+    return scenario_in(folder)
+
+
+def own_objects(model: nn.Module | None, clients: Sequence[Any] | None, test: Any) -> OwnObjects:
+    """A user's model and data that are given."""
+    objects: OwnObjects = {}
+    if model is not None:
+        objects["model"] = model
+    if clients is not None:
+        objects["clients"] = clients
+    if test is not None:
+        objects["test"] = test
+    return objects
+
+
+def world_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> World:
+    """The run in a folder, bound to its data again; what is a user's own must be given again."""
+    scenario, own = scenario_of_run(folder), own or {}
+    if scenario.model == "own" and "model" not in own:
+        raise UserError(f"{folder} was run with its own model; give it again: headway.resume(…, model=…)")
+    if scenario.data == "own" and "clients" not in own:
+        raise UserError(f"{folder} was run with its own data; give it again: headway.resume(…, clients=…, test=…)")
+    return build(scenario, _method_of(folder, scenario, method), **own)
+
+
+def _method_of(folder: Path, scenario: Scenario, given: Method | None) -> Method:
+    """The method of a run: the catalogue's, or a user's own, given again; another would be another run."""
+    if scenario.method is None:
+        raise UserError(f"{folder / 'scenario.toml'} does not name a method")
+    known = catalogue_method(scenario.method)
+    given = None if given is None else spelled(given)
+    if known is not None and given in (None, known):  # also in another spelling
+        return known
+    if given is None:
+        raise UserError(
+            f"{folder} was run with '{scenario.method}', which is not a method of the catalogue; if it is one of your "
+            "own, give it again: headway.resume(…, method=…)"
+        )
+    if given.name != scenario.method:
+        raise UserError(
+            f"{folder} was run with '{scenario.method}', not with '{given.name}'; start a new run for another method"
+        )
+    return checked_method(given)

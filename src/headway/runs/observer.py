@@ -1,0 +1,77 @@
+"""Who watches a run: a progress bar, a notebook, nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import warnings
+from functools import cached_property
+from typing import Protocol
+
+from headway.engine.world import World
+from headway.errors import UserError, shown
+from headway.records import RoundRecord
+
+
+class Observer(Protocol):
+    """What is called while a run goes on."""
+
+    def begins(self, world: World, done: int, executor: str) -> None:
+        """A run begins, or goes on after `done` rounds; `executor` may say how it was chosen."""
+
+    def round(self, record: RoundRecord) -> None:
+        """A round has ended; with a checkpoint in every round, it is saved."""
+
+    def tell(self, message: str) -> None:
+        """A message for the user, on one line."""
+
+
+class Unwatched:
+    """For runs that nobody watches: the task is printed on standard error once, messages are Python warnings."""
+
+    @cached_property
+    def said(self) -> set[str]:
+        """The tasks that were printed."""
+        return set()
+
+    def begins(self, world: World, done: int, executor: str) -> None:
+        if world.task not in self.said and sys.stderr is not None:
+            self.said.add(world.task)
+            with contextlib.suppress(OSError, ValueError):  # standard error may be closed or full: the run goes on
+                print(f"headway: task: {world.task}", file=sys.stderr)
+
+    def round(self, record: RoundRecord) -> None:
+        pass
+
+    def tell(self, message: str) -> None:
+        warnings.warn(message, stacklevel=2)
+
+
+_HOOKS = {"begins": 3, "round": 1, "tell": 1}
+"""The methods of an observer, and with how many arguments each is called."""
+
+
+def as_observer(given: Observer | None) -> Observer:
+    """A user's observer, checked; `Unwatched` where none is given."""
+    if given is None:
+        return Unwatched()
+    if not all(_can_be_called(getattr(given, name, None), count) for name, count in _HOOKS.items()):
+        raise UserError(
+            f"observer is {shown(given)}; it must have the methods begins(world, done, executor), round(record) "
+            "and tell(message)"
+        )
+    return given
+
+
+def _can_be_called(hook: object, arguments: int) -> bool:
+    """Whether a method takes this many arguments; one that is not written in Python does not say."""
+    if not callable(hook):
+        return False
+    try:
+        inspect.signature(hook).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

@@ -1,0 +1,61 @@
+"""A run as it stands: its records, its numbers and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from torch import nn
+
+from headway.measure.summary import summarise
+from headway.records import RoundRecord
+from headway.runs.costs import CostRecord
+from headway.runs.summary import Summary
+from headway.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of one method with one seed, finished or not."""
+
+    method: str
+    scenario: Scenario
+    records: list[RoundRecord] = field(repr=False)
+    make_model: Callable[[], nn.Module] = field(repr=False)
+    executor: str
+    folder: Path | None
+    checked: bool = field(default=True, repr=False)
+    """Whether the records could be checked; those of folders from before there were checksums cannot."""
+    cost: CostRecord | None = field(default=None, repr=False)
+    """What the method costs; None for a user's own method, and where an earlier version did not record it."""
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The network as the run left it, in the run's type: float64 with `--precision fp64`, else float32."""
+        return self.make_model()
+
+    @property
+    def summary(self) -> Summary:
+        """The run's numbers by name; what it did not measure is None."""
+        one = self.scenario
+        about = {"name": self.method, "seed": one.seed, "executor": self.executor, "buffers": one.buffers}
+        return cast(Summary, {**about, **summarise(self.records, one.target, one.smoothing)})
+
+    @property
+    def rounds(self) -> pandas.DataFrame:
+        """One row for each round."""
+        import pandas
+
+        return pandas.DataFrame(self.records).set_index("round")
+
+    def table(self) -> pandas.DataFrame:
+        """The run's numbers, one to a line."""
+        import pandas
+
+        return pandas.DataFrame({self.method: self.summary})

@@ -1,0 +1,56 @@
+"""A run that goes on: from its last checkpoint, and to more rounds than it had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.runs import packed
+from headway.runs.driver import Job, check_unchanged, drive
+from headway.runs.files import as_path, write_atomically
+from headway.runs.folder import finished, sealed
+from headway.runs.load import loaded, own_objects, scenario_of_run, told_if_unchecked, world_of
+from headway.runs.observer import Observer, as_observer
+from headway.runs.result import Result
+from headway.runs.trackers.tracking import trackers
+
+
+def resume(
+    run: str | Path,
+    *,
+    method: Method | None = None,
+    model: nn.Module | None = None,
+    clients: Sequence[Any] | None = None,
+    test: Any = None,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+) -> Result:
+    """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
+
+    Data, model and method must be those that the run began with; `accept_changes` goes on with others, and records it.
+    """
+    folder = as_path("run", run)
+    watching = trackers(track)
+    observer = as_observer(observer)
+    if (folder / packed.NAME).is_file():
+        raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
+    world = world_of(folder, method, own_objects(model, clients, test))
+    if finished(folder):
+        check_unchanged(folder, world, observer, accept_changes)
+        return told_if_unchecked(loaded(world, folder), observer)
+    return drive(Job(world, folder, observer, watching, accept_changes))
+
+
+def lengthen(run: str | Path, rounds: int) -> None:
+    """Give a run more rounds than it has; `resume` then goes on from its last checkpoint, finished or not."""
+    folder = Path(run)
+    scenario = scenario_of_run(folder)
+    if scenario.rounds < rounds:
+        (folder / "summary.json").unlink(missing_ok=True)  # first: a kill between leaves a run that is not finished
+        write_atomically(folder / "scenario.toml", sealed(scenario.changed(rounds=rounds)))

@@ -1,0 +1,57 @@
+"""A new run: `simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headway.engine.world import build
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.runs.driver import Job, drive
+from headway.runs.files import as_path
+from headway.runs.given import Clients, checked_method, split_settings
+from headway.runs.observer import Observer, as_observer
+from headway.runs.reserve import reserve
+from headway.runs.result import Result
+from headway.runs.trackers.tracking import trackers
+from headway.scenario import Scenario
+from headway.scenario import scenario as scenario_of
+
+
+def simulate(
+    method: str | Method,
+    scenario: str | Path | Scenario = "",
+    *,
+    model: str | nn.Module | None = None,
+    clients: Clients | None = None,
+    test: Any = None,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    **settings: Any,
+) -> Result:
+    """Run one method on one scenario, with one seed.
+
+    >>> simulate("fedacg", rounds=30).rounds["accuracy"]
+    >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
+
+    `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
+    each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
+    "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
+    """
+    watching, observer = trackers(track, kept=out is not None), as_observer(observer)
+    place = None if out is None else as_path("out", out)
+    named, objects = split_settings(settings, model, clients, test)
+    chosen = scenario_of(scenario, **named)
+    if chosen.data_dir is not None:
+        chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
+    if chosen.seeds != 1:
+        raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
+    built = checked_method(method)
+    world = build(chosen.changed(method=built.name), built, **objects)
+    folder = None if place is None else reserve(place, world.scenario)
+    return drive(Job(world, folder, observer, watching))

@@ -1,0 +1,151 @@
+"""The candidates of a sweep, stage by stage: each is trained as far as it is not yet in the folder of the sweep."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.data.sources.files import Missing
+from headway.engine.world import build
+from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory
+from headway.methods.spelling import method as spelled
+from headway.records import RoundRecord
+from headway.runs import splits
+from headway.runs.driver import check_unchanged
+from headway.runs.files import read_checked, write_checked
+from headway.runs.folder import read as read_folder
+from headway.runs.folder import scenario as scenario_in
+from headway.runs.given import OwnObjects
+from headway.runs.observer import Observer, Unwatched
+from headway.runs.resume import lengthen
+from headway.runs.series import PlannedRun, Series, seeded
+from headway.scenario import Scenario
+from headway.tuning.grid import Candidate
+from headway.tuning.halving import Stage
+from headway.tuning.results import Trial
+
+
+@dataclass
+class Runner:
+    """Trains candidates in the folder of a sweep. Rounds that are in it already are read, not trained again."""
+
+    scenario: Scenario
+    out: Path
+    series: Series
+    observer: Observer | None
+    """Who is told which candidate is trained."""
+    measure: str = "accuracy"
+    """`accuracy`, or `loss` where targets are numbers: known after the first run."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, out: Path, own: OwnObjects, observer: Observer | None) -> Runner:
+        return cls(scenario, out, Series(observer or Unwatched(), own=own), observer)
+
+    def all_stages(self, every: Sequence[Candidate], stages: Sequence[Stage]) -> list[Trial]:
+        """What became of each candidate, in the order of the grid."""
+        self._check_data(every)
+        trials = {one.number: Trial(one) for one in every}
+        alive = list(every)
+        for number, stage in enumerate(stages, 1):
+            for place, one in enumerate(alive, 1):
+                which = f"candidate {place} of {len(alive)}, to round {stage.rounds}"
+                several = f", stage {number} of {len(stages)}" if len(stages) > 1 else ""
+                self._tell(f"{one.label}: {which}{several}")
+                trials[one.number] = self._trial(trials[one.number], stage.rounds)
+            if number < len(stages):
+                alive = self._survivors([trials[one.number] for one in alive], stages[number].candidates)
+        going_on = {one.number for one in alive}
+        return [_ended(trial, trial.candidate.number in going_on) for trial in trials.values()]
+
+    def ran(self, every: Sequence[Candidate]) -> tuple[Scenario, ...]:
+        """The scenarios of the runs that were begun."""
+        return tuple(scenario_in(folder) for one in every for folder in self._begun(one))
+
+    def _begun(self, one: Candidate) -> list[Path]:
+        folders = [self._folder(one, seed) for seed in seeded(self.scenario)]
+        return [folder for folder in folders if (folder / "scenario.toml").is_file()]
+
+    def _folder(self, one: Candidate, scenario: Scenario) -> Path:
+        return self.out / one.folder / f"seed-{scenario.seed}"
+
+    def _tell(self, message: str) -> None:
+        if self.observer is not None:
+            self.observer.tell(message)
+
+    def _survivors(self, trials: Sequence[Trial], count: int) -> list[Candidate]:
+        """The best of a stage, in the order of the grid."""
+        sign = 1 if self.measure == "loss" else -1
+        fit = [trial for trial in trials if trial.failure is None]
+        best = sorted(fit, key=lambda one: (sign * (one.score or 0.0), one.candidate.number))[:count]
+        return sorted((trial.candidate for trial in best), key=lambda one: one.number)
+
+    def _trial(self, trial: Trial, rounds: int) -> Trial:
+        """The candidate after this many rounds, in every seed; a failure ends the candidate, not the sweep."""
+        one = trial.candidate
+        try:
+            chosen = self.scenario.changed(**one.settings)
+            scores = tuple(self._score(one, seed, rounds) for seed in seeded(chosen))
+        except (OSError, MachineError, OutOfMemory):  # the candidate is not to blame
+            raise
+        except DamagedRun:
+            raise  # another candidate would be the best
+        except Exception as fault:
+            message = " ".join(str(fault).split()) or type(fault).__name__
+            status = "diverged" if isinstance(fault, Diverged) else "failed"
+            self._tell(f"{one.label} {status}: {message}")
+            return dataclasses.replace(trial, status=status, failure=message)
+        return dataclasses.replace(trial, rounds=rounds, scores=scores)
+
+    def _score(self, one: Candidate, scenario: Scenario, rounds: int) -> float:
+        """The score of one seed after this many rounds. That it diverged is written down: it would again."""
+        folder = self._folder(one, scenario)
+        noted = folder / "diverged.json"
+        note = read_checked(noted) if noted.is_file() else {"rounds": rounds + 1}
+        if type(note.get("rounds")) is not int:
+            raise DamagedRun(f"{noted} is damaged: it does not have a round")
+        if note["rounds"] <= rounds:
+            raise Diverged(str(note.get("failure")))
+        try:
+            past = self._records(PlannedRun(one.method, scenario.changed(rounds=rounds), folder), folder)
+            last = next(record for record in past if record["round"] == rounds)
+            if "loss" not in last:
+                raise Diverged(f"round {rounds}: the validation loss is not a finite number")
+        except Diverged as fault:
+            write_checked(noted, {"rounds": rounds, "failure": " ".join(str(fault).split())})
+            raise
+        self.measure = "accuracy" if "accuracy_smoothed" in last else "loss"
+        return float(last["accuracy_smoothed"] if "accuracy_smoothed" in last else last["loss"])
+
+    def _records(self, planned: PlannedRun, folder: Path) -> list[RoundRecord]:
+        """The rounds of one run, trained as far as they are missing."""
+        if planned.is_begun:
+            had, wanted = scenario_in(folder).rounds, planned.scenario.rounds
+            if had > wanted or (had == wanted and planned.is_finished):
+                found = read_folder(folder, whole=True)
+                if found.finished:
+                    self.series.inherit(planned.scenario, found.summary.get("executor", ""))
+                return found.rounds.records
+            lengthen(folder, wanted)
+        return self.series.run(planned).records
+
+    def _check_data(self, every: Sequence[Candidate]) -> None:
+        """Refuse to go on with data that has changed since; the first run that was begun stands for all."""
+        begun = [(one, folder) for one in every for folder in self._begun(one)]
+        if not begun:
+            return
+        one, folder = begun[0]
+        anywhere = scenario_in(folder).changed(device="cpu", precision="auto")
+        with contextlib.suppress(Missing):  # data that is not there cannot have changed
+            world = build(anywhere, spelled(one.method), **self.series.own)
+            check_unchanged(folder, world, self.series.observer)
+            splits.write_or_check(folder, world)
+
+
+def _ended(trial: Trial, went_on: bool) -> Trial:
+    """The trial with its last status."""
+    if trial.failure is not None:
+        return trial
+    return dataclasses.replace(trial, status="finished" if went_on else "stopped")
