@@ -25,10 +25,10 @@ import torch
 
 from headway.bench.table import write_result
 from headway.data.federation import Federation, Pool
+from headway.engine.building import build
 from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.building import build
 from headway.methods.spelling import method
 from headway.random import generator
 from headway.runs.environment import commit, environment

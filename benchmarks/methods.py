@@ -21,9 +21,8 @@ from headway.bench.loop import wait_for
 from headway.bench.measure import WARM_UP, HeadwayEngine, default_precision
 from headway.bench.table import write_result
 from headway.bench.workloads import workloads
+from headway.engine.building import build, device_of
 from headway.engine.cost import passes
-from headway.engine.building import build
-from headway.engine.building import device_of
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.runs.environment import commit, environment

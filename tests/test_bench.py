@@ -27,14 +27,13 @@ from headway.bench.workloads import WORKLOADS, workloads
 from headway.cli.main import app
 from headway.data.batches import plan
 from headway.data.federation import Federation, Pool
-from headway.engine.round import run_round
-from headway.engine.server import initial_state
-from headway.engine.executor import CannotExecute
-from headway.engine.executor import Executor
-from headway.engine.serial import Serial
-from headway.engine.states import ClientStates
-from headway.engine.experiment import Experiment
 from headway.engine.building import build
+from headway.engine.executor import CannotExecute, Executor
+from headway.engine.experiment import Experiment
+from headway.engine.round import run_round
+from headway.engine.serial import Serial
+from headway.engine.server import initial_state
+from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -101,7 +100,9 @@ def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float)
     for number in (1, 2, 3):
         loop.play()
         with experiment.arithmetic():
-            model, _ = run_round(experiment, model, ClientStates(), executor, experiment.client_rounds.cohort(number), number)
+            model, _ = run_round(
+                experiment, model, ClientStates(), executor, experiment.client_rounds.cohort(number), number
+            )
     assert float((model.theta - experiment.network.parameters).norm()) > 0.1
     for (name, leaf), mine in zip(model.theta.leaves.items(), loop.local.values, strict=True):
         torch.testing.assert_close(mine, leaf, rtol=0, atol=1e-10, msg=name)

@@ -25,7 +25,7 @@ from headway.methods.slots import Uploads
 from headway.runs import run
 from headway.runs.digest import digest
 from headway.runs.files import read_json, write_checked
-from headway.runs.run import Result
+from headway.runs.result import Result
 from headway.vectors import Vector
 
 SAVED = Path(__file__).parent / "old_names"

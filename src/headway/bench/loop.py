@@ -140,7 +140,9 @@ class PlainLoop:
 
     name = "loop"
 
-    def __init__(self, experiment: Experiment, variant: Variant | None = None, batches: RoundBatches | None = None) -> None:
+    def __init__(
+        self, experiment: Experiment, variant: Variant | None = None, batches: RoundBatches | None = None
+    ) -> None:
         network = experiment.network
 
         def local_sgd(variant: Variant) -> LocalSGD:

@@ -19,12 +19,12 @@ from headway.bench.machine import Memory, peak_flops
 from headway.bench.peers import PEERS, PeerEngine, PeerFailed, PeerJob
 from headway.bench.result import EngineResult, Skipped, WorkloadResult
 from headway.bench.workloads import Workload
-from headway.engine.selection import choose
+from headway.engine.building import device_of
 from headway.engine.executor import CannotExecute
+from headway.engine.experiment import Experiment
+from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.experiment import Experiment
-from headway.engine.building import device_of
 from headway.errors import ClientError, UserError, nearest
 from headway.runs.environment import commit, environment
 from headway.scenario import EXECUTORS
@@ -113,7 +113,9 @@ def measure(
     try:
         for name, precision in wanted:
             tell(f"{workload.name}: warming up {name}{f' in {precision}' if len(precisions) > 1 else ''}")
-            experiment = workload.experiment(device, precision)  # one for each engine: it holds the tasks of the next round
+            experiment = workload.experiment(
+                device, precision
+            )  # one for each engine: it holds the tasks of the next round
             ready = len(timed)
             try:
                 _add_engine(name, experiment, workload, timed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 
 class EngineResult(TypedDict):
@@ -49,4 +49,4 @@ class WorkloadResult(TypedDict):
     ceiling_flops_per_second: dict[str, float]
     """By precision."""
     commit: str
-    environment: dict[str, Any]
+    environment: Environment

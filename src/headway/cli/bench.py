@@ -51,20 +51,20 @@ def bench(
         if asked not in PRECISIONS:
             raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
     machine = device_of(Scenario(device=device).device)
-    names = measure.chosen(listed(engines))
+    names = measure.choose_engines(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
         ensure_folder(out)  # before anything is measured
     console = stderr_console()
     results = []
-    for work in workloads.named(listed(workload) or small):
+    for work in workloads.workloads(listed(workload) or small):
         chosen = precisions or [measure.default_precision(machine)]
         result = measure.measure(
             work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim", soft_wrap=True)
         )
         results.append(result)
         if out is not None:
-            console.print(f"wrote {table.write(result, out)}", markup=False, soft_wrap=True)
+            console.print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
         if not json:
             screen().print(table.table(result))
     if json:

@@ -42,7 +42,7 @@ def list_(data_dir: Annotated[str | None, DATA_DIR] = None, json: Annotated[bool
 
 def listed(folder: Path) -> list[dict[str, Any]]:
     """Every data set as plain data. `present` is None where it lies elsewhere than in the data folder."""
-    from headway.data.download import BY_HAND, PUBLISHED
+    from headway.data.published import BY_HAND, PUBLISHED
     from headway.data.sources import SOURCES, present
 
     return [

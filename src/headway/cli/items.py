@@ -14,7 +14,7 @@ from rich.table import Table
 from headway.cli.screen import print_json, screen, stderr_console
 
 if TYPE_CHECKING:
-    from headway.papers.estimate import Seconds
+    from headway.papers.cost_estimate import Seconds
     from headway.papers.plan import Plan
 
 
@@ -41,8 +41,8 @@ def board(source: Path, out: Path | None, as_json: bool) -> None:
 
 def list_all(as_json: bool) -> None:
     """Every table and figure, with its number of runs and of published values."""
+    from headway.papers.items import every_preset
     from headway.papers.plan import plan as planned
-    from headway.papers.preset import every_preset
 
     listed: list[dict[str, Any]] = [
         {
@@ -99,9 +99,10 @@ class _Line:
 def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
     """Each run with its bytes, and its time where it was measured."""
     from headway.cli.progress import Bar
-    from headway.papers import estimate
+    from headway.papers import cost_estimate
 
-    seconds: Seconds = estimate.trials(Bar(stderr_console(), quiet=True)) if trial else estimate.unknown
+    measured = cost_estimate.time_by_trial(Bar(stderr_console(), quiet=True)) if trial else None
+    seconds: Seconds = measured or cost_estimate.unknown_time
     owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
     lines = [
         _Line(
@@ -110,7 +111,7 @@ def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
             method=run.method,
             seed=run.scenario.seed,
             rounds=run.scenario.rounds,
-            bytes=estimate.traffic(run),
+            bytes=cost_estimate.run_bytes(run),
             seconds=seconds(run),
             scenario=run.scenario.as_dict(),
         )

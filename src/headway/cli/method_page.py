@@ -16,7 +16,8 @@ from headway.errors import UserError, nearest
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, Entry
 from headway.methods.spelling import defaults, method
-from headway.runs.run import simulate
+from headway.records import RoundRecord
+from headway.runs.start import simulate
 
 NOTES = (
     "Symbols",
@@ -85,7 +86,7 @@ class _Silent:
     """Watches a run and says nothing."""
 
     def begins(self, experiment: Any, done: int, executor: str) -> None: ...
-    def round(self, record: dict[str, Any]) -> None: ...
+    def round(self, record: RoundRecord) -> None: ...
     def tell(self, message: str) -> None: ...
 
 

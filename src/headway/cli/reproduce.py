@@ -175,9 +175,9 @@ class _Asked:
 
     @classmethod
     def read(cls, item: str, wanted: Wanted, places: Places) -> _Asked:
-        from headway.papers.found import notes
+        from headway.papers.items import preset
         from headway.papers.plan import plan as planned
-        from headway.papers.preset import preset
+        from headway.papers.saved_runs import notes
 
         chosen = preset(item)
         told = notes(item, *places.sources, *([places.claim] if places.claim is not None else []))
@@ -221,12 +221,12 @@ def _check_runnable(preset: Preset) -> None:
 def _from_folders(asked: _Asked, places: Places, output: Output) -> None:
     """The table of runs that are there, perhaps kept as a claim."""
     from headway.papers.claims import keep
-    from headway.papers.found import found_in
+    from headway.papers.saved_runs import find_runs
     from headway.papers.written import write
     from headway.report.figures import shrunk
     from headway.runs.folder import UNCHECKED
 
-    outcomes = found_in(asked.plan, *places.sources)
+    outcomes = find_runs(asked.plan, *places.sources)
     if not all(outcome.checked for outcome in outcomes.values()):
         stderr_console().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
     out, plan = places.out, asked.plan

@@ -15,8 +15,8 @@ from headway import random
 from headway.engine import server
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
-from headway.engine.trial import newcomers, round_input
 from headway.engine.serial import ClientTrainer
+from headway.engine.trial import newcomers, round_input
 from headway.methods.method import Method
 from headway.models.networks import Staged
 from headway.scenario import Scenario

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headway.errors import UserError
 from headway.measure.curves import crossing, level_at, top
+from headway.records import RoundRecord
 from headway.scenario import Scenario
 
-Records = Sequence[dict[str, Any]]
+Records = Sequence[RoundRecord]
 """The records of a run's rounds, in order."""
 
 

@@ -15,6 +15,7 @@ from headway.methods.spelling import chosen, pieces
 from headway.papers.measurements import Records
 from headway.papers.plan import Cell, Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, difference, read
+from headway.records import RoundRecord
 from headway.runs import packed
 from headway.runs.files import read_checked
 from headway.runs.folder import scenario as scenario_in
@@ -94,7 +95,7 @@ def first_difference(one: Records, other: Records) -> int | None:
     return None
 
 
-def _without_times(record: dict[str, Any]) -> dict[str, Any]:
+def _without_times(record: RoundRecord) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.startswith("seconds_")}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.papers import table
-from headway.papers.pictures import pictures
+from headway.papers.figures.draw import write_figures
 from headway.papers.plan import Plan
 from headway.papers.reproduce import Outcomes
 from headway.runs.files import ensure_folder
@@ -32,4 +32,4 @@ def write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
     """Write every form of the table, and the pictures; these pictures' files."""
     for form in FORMS.values():
         (ensure_folder(folder) / form.file).write_text(form.write(plan, outcomes), encoding="utf-8")
-    return pictures(plan, outcomes, folder)
+    return write_figures(plan, outcomes, folder)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import IO, cast
 
 from headway.engine import simulation
-from headway.engine.choice import kept
 from headway.engine.executor import Executor
+from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
+from headway.engine.selection import inherited_executor
 from headway.engine.simulation import Progress
 from headway.engine.states import ClientStates
-from headway.engine.world import World
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.records import RoundRecord
 from headway.runs import execution, records, splits
@@ -38,7 +38,7 @@ from headway.runs.trackers.tracking import Tracker, Tracking
 class Job:
     """A run that is to be trained: what, where it is kept, and who watches."""
 
-    world: World
+    experiment: Experiment
     folder: Path | None
     observer: Observer
     trackers: Mapping[str, Tracker] = field(default_factory=dict)
@@ -48,21 +48,21 @@ class Job:
 
 def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
-    world, folder, tell = job.world, job.folder, job.observer.tell
-    checkpoint = Checkpoint(folder / "checkpoint", world) if folder else None
-    asked, threads = world.scenario.executor, None
+    experiment, folder, tell = job.experiment, job.folder, job.observer.tell
+    checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
+    asked, threads = experiment.scenario.executor, None
     if folder and checkpoint:
-        checkpoint.facts.fingerprints = check_unchanged(folder, world, job.observer, job.accept_changes)
-        checkpoint.facts.cost = cost_record(world.method)
+        checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)
+        checkpoint.facts.cost = cost_record(experiment.method)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        asked, threads = kept(asked, manifest["executor"], world.device), manifest["threads"]
-        if threads is None and world.scenario.deterministic:
+        asked, threads = inherited_executor(asked, manifest["executor"], experiment.device), manifest["threads"]
+        if threads is None and experiment.scenario.deterministic:
             tell(f"{folder} does not say with how many threads it began; its bits depend on it")
-    with execution.threads(world.scenario.deterministic, threads) as count:
+    with execution.threads(experiment.scenario.deterministic, threads) as count:
         if checkpoint is not None:
             checkpoint.facts.threads = count
-        executor, label = execution.chosen(world, asked, tell)  # before the lock: workers would inherit it
+        executor, label = execution.chosen(experiment, asked, tell)  # before the lock: workers would inherit it
         try:
             with _open_rounds(folder) as file, Tracking(job.trackers, tell) as tracking:
                 return _Run.begun(job, checkpoint, executor, file, tracking).to_the_end(label)
@@ -70,13 +70,13 @@ def drive(job: Job) -> Result:
             executor.close()
 
 
-def check_unchanged(folder: Path, world: World, observer: Observer, accept: bool = False) -> Fingerprinted:
+def check_unchanged(folder: Path, experiment: Experiment, observer: Observer, accept: bool = False) -> Fingerprinted:
     """Refuse data, an own model or an own method that the run in a folder did not begin with, unless it is accepted.
 
     Returns what the run's next manifest says of its fingerprints.
     """
-    checkpoint = Checkpoint(folder / "checkpoint", world)
-    return settle(checkpoint.read() if checkpoint.exists() else None, world, folder, accept, observer.tell)
+    checkpoint = Checkpoint(folder / "checkpoint", experiment)
+    return settle(checkpoint.read() if checkpoint.exists() else None, experiment, folder, accept, observer.tell)
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def _open_rounds(folder: Path | None) -> Iterator[IO[bytes] | None]:
 
 def _start_of(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, ClientStates, Rounds]:
     """Where a run stands: at its checkpoint, with what came after it removed, or at the start."""
-    world, folder = job.world, job.folder
+    experiment, folder = job.experiment, job.folder
     if folder is None or checkpoint is None:
-        return simulation.begin(world), ClientStates(world.state_limit), Rounds([], True, 0)
+        return simulation.begin(experiment), ClientStates(experiment.state_limit), Rounds([], True, 0)
     path, exists = folder / ROUNDS, checkpoint.exists()
     if not exists and path.stat().st_size:
         raise UserError(
@@ -101,9 +101,9 @@ def _start_of(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, Client
             f"again: headway run --scenario {folder / 'scenario.toml'} --out NEW"
         )
     expected = checkpoint.read()["split"] if exists else None
-    checkpoint.facts.split = splits.write_or_check(folder, world, job.accept_changes, expected)
+    checkpoint.facts.split = splits.write_or_check(folder, experiment, job.accept_changes, expected)
     if not exists:
-        return simulation.begin(world), ClientStates(world.state_limit, folder), Rounds([], True, 0)
+        return simulation.begin(experiment), ClientStates(experiment.state_limit, folder), Rounds([], True, 0)
     found = read_folder(folder)  # all of it, before anything is changed
     progress, store = checkpoint.reopen()
     records.cut(path, found.rounds)
@@ -154,17 +154,17 @@ class _Run:
             past=rounds.records,
             chain=rounds.chain,
             checked=rounds.checked,
-            pace=Pace(job.world.scenario),
+            pace=Pace(job.experiment.scenario),
         )
 
     def to_the_end(self, label: str) -> Result:
         """Every round that is left; `label` names the executor, and says how it was chosen."""
-        world, observer = self.job.world, self.job.observer
+        experiment, observer = self.job.experiment, self.job.observer
         self._announce(label)
         with heed_signals(observer.tell) as request:
             self._save()
             try:
-                for record, progress in simulation.simulate(world, self.executor, self.store, self.progress):
+                for record, progress in simulation.simulate(experiment, self.executor, self.store, self.progress):
                     self._take(cast(RoundRecord, record), progress)
                     if request.signal is not None:
                         break
@@ -172,18 +172,18 @@ class _Run:
                 self._fail(fault)
                 raise
             self._save()
-        if request.signal is not None and not simulation.finished(world, self.progress):
+        if request.signal is not None and not simulation.finished(experiment, self.progress):
             raise Interrupted(request.signal)
         return self._finish()
 
     def _announce(self, label: str) -> None:
-        world, observer = self.job.world, self.job.observer
+        experiment, observer = self.job.experiment, self.job.observer
         if not self.checked:
             observer.tell(UNCHECKED)
-        observer.begins(world, self.progress.round, label)
-        if world.doubt is not None:
-            observer.tell(world.doubt)
-        self.tracking.begins(world, self.job.folder, self.executor.name, self.past)
+        observer.begins(experiment, self.progress.round, label)
+        if experiment.doubt is not None:
+            observer.tell(experiment.doubt)
+        self.tracking.begins(experiment, self.job.folder, self.executor.name, self.past)
 
     def _save(self) -> None:
         """Write a checkpoint, where the run has a folder."""
@@ -196,7 +196,7 @@ class _Run:
     def _take(self, record: RoundRecord, progress: Progress) -> None:
         """A round has ended: keep its record, save where a checkpoint is due, and tell."""
         observer = self.job.observer
-        if self.job.world.scenario.validation is not None:
+        if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"
         self.progress = progress
         self.past.append(record)
@@ -221,23 +221,23 @@ class _Run:
 
     def _finish(self) -> Result:
         """The result of a run that came to its end, written down in summary.json."""
-        world, folder, output = self.job.world, self.job.folder, self.progress.output
-        module = world.network.module(output.theta, output.buffers)
+        experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
+        module = experiment.network.module(output.theta, output.buffers)
         result = Result(
-            method=world.method.name,
-            scenario=world.scenario,
+            method=experiment.method.name,
+            scenario=experiment.scenario,
             records=self.past,
             make_model=lambda: module,
             executor=self.executor.name,
             folder=folder,
             checked=self.checked,
-            cost=cost_record(world.method),
+            cost=cost_record(experiment.method),
         )
         self.tracking.ends(result.summary)
         if folder is not None and self.checkpoint is not None:
             accepted = self.checkpoint.facts.fingerprints.get("accepted")
             changes = {"accepted_changes": accepted} if accepted else {}
-            made_on = {"environment": hardware_and_versions(world.device)}
+            made_on = {"environment": hardware_and_versions(experiment.device)}
             price = {} if result.cost is None else {"cost": result.cost}
             numbers = {**result.summary, **changes, **made_on, **price, "chain": self.chain.whole}
             write_checked(folder / "summary.json", {"finished": True, **numbers})

@@ -20,17 +20,16 @@ from typing import Any
 import torch
 
 from headway.data.sources.files import user_cache
-from headway.engine.selection import choose
-from headway.engine.selection import runs_on
 from headway.engine.executor import Executor
-from headway.engine.pool import cores
 from headway.engine.experiment import Experiment
+from headway.engine.pool import cores
+from headway.engine.selection import choose, runs_on
 from headway.errors import UserError
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
 from headway.scenario import EXECUTORS
-from headway.vectors import named_leaves
+from headway.trees import named_leaves
 
 CHOOSING = ("auto", "graphed")
 """Names that leave the choice to a stopwatch."""
@@ -57,7 +56,9 @@ def _path(experiment: Experiment, asked: str) -> Path | None:
     """The file of this work on this machine; None where there is no place for it."""
     with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
         named = os.environ.get("HEADWAY_CACHE")
-        return (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
+        return (
+            (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
+        )
     return None
 
 

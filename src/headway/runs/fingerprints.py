@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Federation, Pool, Windows
+from headway.data.federation import Federation, Samples, Windows
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.runs.digest import content, digest
@@ -68,7 +68,7 @@ def _data(federation: Federation) -> Fingerprints:
     return found
 
 
-def _form(pool: Pool) -> str:
+def _form(pool: Samples) -> str:
     """`6000 samples uint8 (1, 28, 28), targets int64 ()`."""
     x = "windows of a text" if isinstance(pool.x, Windows) else _type(pool.x)
     return f"{len(pool)} samples {x} {tuple(pool.x.shape[1:])}, targets {_type(pool.y)} {tuple(pool.y.shape[1:])}"
@@ -78,7 +78,7 @@ def _type(part: torch.Tensor) -> str:
     return str(part.dtype).removeprefix("torch.")
 
 
-def _sampled(pool: Pool) -> str:
+def _sampled(pool: Samples) -> str:
     each = len(content(pool.x[:1]))
     part = pool.spread(max(1, min(SAMPLES, BYTES // max(each, 1)))).x
     return _sum(part[:] if isinstance(part, Windows) else part)

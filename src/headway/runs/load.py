@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from headway.engine.world import World, build
+from headway.engine.building import build
+from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -35,8 +36,8 @@ def load_run(
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
     folder = as_path("run", run)
-    world = world_of(folder, method, own_objects(model, clients, test))
-    return told_if_unchecked(loaded(world, folder), observer or Unwatched())
+    experiment = world_of(folder, method, own_objects(model, clients, test))
+    return told_if_unchecked(loaded(experiment, folder), observer or Unwatched())
 
 
 def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
@@ -52,15 +53,15 @@ def recorded(folder: Path, observer: Observer | None = None, verified: bool = Fa
     return result if observer is None else told_if_unchecked(result, observer)
 
 
-def loaded(world: World, folder: Path) -> Result:
+def loaded(experiment: Experiment, folder: Path) -> Result:
     """The run in a folder with the model of its checkpoint."""
-    checkpoint = Checkpoint(folder / "checkpoint", world)
+    checkpoint = Checkpoint(folder / "checkpoint", experiment)
     if not checkpoint.exists():
         raise UserError(f"{folder} has no checkpoint yet")
     found = read_folder(folder)
     splits.verify(folder, checkpoint.read()["split"])
     progress, _ = checkpoint.load()
-    module = world.network.module(progress.output.theta, progress.output.buffers)
+    module = experiment.network.module(progress.output.theta, progress.output.buffers)
     return _result(found, lambda: module)
 
 
@@ -108,7 +109,7 @@ def own_objects(model: nn.Module | None, clients: Sequence[Any] | None, test: An
     return objects
 
 
-def world_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> World:
+def world_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> Experiment:
     """The run in a folder, bound to its data again; what is a user's own must be given again."""
     scenario, own = scenario_of_run(folder), own or {}
     if scenario.model == "own" and "model" not in own:

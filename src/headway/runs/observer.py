@@ -9,7 +9,7 @@ import warnings
 from functools import cached_property
 from typing import Protocol
 
-from headway.engine.world import World
+from headway.engine.experiment import Experiment
 from headway.errors import UserError, shown
 from headway.records import RoundRecord
 
@@ -17,7 +17,7 @@ from headway.records import RoundRecord
 class Observer(Protocol):
     """What is called while a run goes on."""
 
-    def begins(self, world: World, done: int, executor: str) -> None:
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         """A run begins, or goes on after `done` rounds; `executor` may say how it was chosen."""
 
     def round(self, record: RoundRecord) -> None:
@@ -35,11 +35,11 @@ class Unwatched:
         """The tasks that were printed."""
         return set()
 
-    def begins(self, world: World, done: int, executor: str) -> None:
-        if world.task not in self.said and sys.stderr is not None:
-            self.said.add(world.task)
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        if experiment.task not in self.said and sys.stderr is not None:
+            self.said.add(experiment.task)
             with contextlib.suppress(OSError, ValueError):  # standard error may be closed or full: the run goes on
-                print(f"headway: task: {world.task}", file=sys.stderr)
+                print(f"headway: task: {experiment.task}", file=sys.stderr)
 
     def round(self, record: RoundRecord) -> None:
         pass
@@ -58,7 +58,7 @@ def as_observer(given: Observer | None) -> Observer:
         return Unwatched()
     if not all(_can_be_called(getattr(given, name, None), count) for name, count in _HOOKS.items()):
         raise UserError(
-            f"observer is {shown(given)}; it must have the methods begins(world, done, executor), round(record) "
+            f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), round(record) "
             "and tell(message)"
         )
     return given

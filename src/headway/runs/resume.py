@@ -40,11 +40,11 @@ def resume(
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    world = world_of(folder, method, own_objects(model, clients, test))
+    experiment = world_of(folder, method, own_objects(model, clients, test))
     if finished(folder):
-        check_unchanged(folder, world, observer, accept_changes)
-        return told_if_unchecked(loaded(world, folder), observer)
-    return drive(Job(world, folder, observer, watching, accept_changes))
+        check_unchanged(folder, experiment, observer, accept_changes)
+        return told_if_unchecked(loaded(experiment, folder), observer)
+    return drive(Job(experiment, folder, observer, watching, accept_changes))
 
 
 def lengthen(run: str | Path, rounds: int) -> None:

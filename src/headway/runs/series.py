@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.engine.choice import kept
-from headway.engine.world import device_of
+from headway.engine.building import device_of
+from headway.engine.selection import inherited_executor
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.folder import finished
@@ -89,7 +89,7 @@ class Series:
         """
         if not executor:  # a summary of an early version
             return
-        chosen = kept(self._executor(scenario), executor, device_of(scenario.device))
+        chosen = inherited_executor(self._executor(scenario), executor, device_of(scenario.device))
         self._executors[scenario.data, scenario.model] = chosen
 
     def _executor(self, scenario: Scenario) -> str:

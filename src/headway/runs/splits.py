@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.experiment import Experiment
 from headway.errors import DamagedRun, UserError
 from headway.runs.files import read_plain, write_atomically
@@ -35,7 +35,7 @@ def _old_fingerprint(federation: Federation) -> str:
     return digest.hexdigest()
 
 
-def _sample(pool: Pool) -> np.ndarray:
+def _sample(pool: Samples) -> np.ndarray:
     places = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), SAMPLED)).astype(np.int64))
     samples: np.ndarray = pool.x[places].numpy()
     return samples
@@ -78,8 +78,8 @@ def write_or_check(folder: Path, experiment: Experiment, accept: bool = False, e
         raise UserError(f"the data '{experiment.scenario.data}' is not what {folder} was run with; start a new run")
     if not all(np.array_equal(written.get(name, ()), now[name]) for name in now):
         raise UserError(
-            f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the files "
-            "and the version of headway that the run began with"
+            f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the "
+            "files and the version of headway that the run began with"
         )
     if expected not in (None, digest):
         raise DamagedRun(f"{path} is not the split that {folder} was run with; put it back")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs.driver import Job, drive
@@ -52,6 +52,6 @@ def simulate(
     if chosen.seeds != 1:
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = checked_method(method)
-    world = build(chosen.changed(method=built.name), built, **objects)
-    folder = None if place is None else reserve(place, world.scenario)
-    return drive(Job(world, folder, observer, watching))
+    experiment = build(chosen.changed(method=built.name), built, **objects)
+    folder = None if place is None else reserve(place, experiment.scenario)
+    return drive(Job(experiment, folder, observer, watching))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from headway.engine.world import device_of
+from headway.engine.building import device_of
 from headway.errors import UserError
 from headway.runs.environment import Environment, commit, environment
 from headway.runs.files import ensure_folder, read_checked, write_checked

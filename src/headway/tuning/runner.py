@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.data.sources.files import Missing
-from headway.engine.world import build
+from headway.engine.building import build
 from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory
 from headway.methods.spelling import method as spelled
 from headway.records import RoundRecord
@@ -139,9 +139,9 @@ class Runner:
         one, folder = begun[0]
         anywhere = scenario_in(folder).changed(device="cpu", precision="auto")
         with contextlib.suppress(Missing):  # data that is not there cannot have changed
-            world = build(anywhere, spelled(one.method), **self.series.own)
-            check_unchanged(folder, world, self.series.observer)
-            splits.write_or_check(folder, world)
+            experiment = build(anywhere, spelled(one.method), **self.series.own)
+            check_unchanged(folder, experiment, self.series.observer)
+            splits.write_or_check(folder, experiment)
 
 
 def _ended(trial: Trial, went_on: bool) -> Trial:

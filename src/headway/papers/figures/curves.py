@@ -16,6 +16,7 @@ from headway.papers.measurements import Records, moving_average, parse_measure
 from headway.papers.plan import Cell
 from headway.papers.preset import Column
 from headway.papers.table import Entry
+from headway.records import RoundRecord
 from headway.report.figures import Place, a_round, curve, line, mean_line, raw_line, tidy
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def iterations(figure: Figure, data: FigureData) -> list[str]:
         for number, cell in enumerate(data.plan.cells):
             steps = cell.runs[0].scenario.steps or 1
 
-            def place(record: dict[str, Any], steps: int = steps) -> float:
+            def place(record: RoundRecord, steps: int = steps) -> float:
                 return float(steps * record["round"])
 
             _draw_cell(axes, data, cell, key, place, label=data.cell_label(cell), **line(number))
