@@ -12,7 +12,7 @@ from torch import nn
 
 import headway as hw
 from conftest import SMALL, distance, experiment, played, unequal_clients
-from headway.engine import building, selection
+from headway.engine import client_rounds, selection
 from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
 from headway.engine.serial import ClientTrainer
@@ -275,15 +275,15 @@ def test_a_slot_that_writes_into_what_it_is_told_of_a_client_changes_no_other_ro
     for name in ("serial", "batched"):
         chosen = experiment(Method(objective=smoothed()), participation=1.0)
         ends.append(played(chosen, name)[1].model.theta)
-        assert (chosen.about(0).class_counts == chosen.federation.class_counts(0)).all()
+        assert (chosen.client_rounds.facts(0).class_counts == chosen.federation.class_counts(0)).all()
     assert distance(*ends) < 1e-10
 
 
 def test_what_is_remembered_of_clients_is_bounded_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "KNOWN", 2)
+    monkeypatch.setattr(client_rounds, "FACTS_AT_MOST", 2)
     chosen = experiment("fedavg")
     for client in (0, 1, 2, 1, 0, 2):
-        found = chosen.about(client)
+        found = chosen.client_rounds.facts(client)
         assert int(found.size) == len(chosen.federation.clients[client])
         assert found.class_counts.tolist() == chosen.federation.class_counts(client).tolist()
-        assert len(chosen._known) <= 2
+        assert len(chosen.client_rounds._facts) <= 2

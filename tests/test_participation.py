@@ -315,12 +315,12 @@ def test_clients_drop_out_as_often_as_told() -> None:
     assert all(near(counts[client], ROUNDS, 0.7) for client in range(100, 105))
     sizes = Counter(one.lost for one in found)
     assert all(near(sizes[lost], ROUNDS, math.comb(5, lost) * 0.3**lost * 0.7 ** (5 - lost)) for lost in range(6))
-    assert all(one.asked == 5 and one.late == 0 and not one.cut for one in found)
+    assert all(one.invited == 5 and one.late == 0 and not one.truncated for one in found)
     for round, one in enumerate(found[:200]):
         assert set(turned_out(5, 5, round, dropout=0.6).clients) <= set(one.clients)
         kept = turned_out(5, 5, round, dropout=0.3, stragglers="partial")
         assert kept.clients == (100, 101, 102, 103, 104)
-        assert {kept.clients[place] for place in kept.cut} == set(kept.clients) - set(one.clients)
+        assert {kept.clients[place] for place in kept.truncated} == set(kept.clients) - set(one.clients)
 
 
 def test_partial_work_is_some_of_the_steps_and_never_all() -> None:
@@ -328,20 +328,20 @@ def test_partial_work_is_some_of_the_steps_and_never_all() -> None:
     cuts = [
         steps
         for round in range(ROUNDS)
-        for steps in turned_out(4, 4, round, steps=5, dropout=0.5, stragglers="partial").cut.values()
+        for steps in turned_out(4, 4, round, steps=5, dropout=0.5, stragglers="partial").truncated.values()
     ]
     counts = Counter(cuts)
     assert set(counts) == {1, 2, 3, 4}
     assert all(near(count, len(cuts), 1 / 4) for count in counts.values())
     single = [turned_out(4, 4, round, steps=1, dropout=0.5, stragglers="partial") for round in range(100)]
     assert sum(one.lost for one in single) > 100
-    assert not any(one.cut for one in single)
+    assert not any(one.truncated for one in single)
 
 
 def test_of_those_invited_the_first_to_finish_count() -> None:
     """Four places of six invited: filled whenever four finish, by everybody equally often; partial work comes last."""
     found = [turned_out(6, 4, round, dropout=0.2) for round in range(ROUNDS)]
-    assert all(len(one.clients) == min(4, 6 - one.lost) and one.asked == 6 for one in found)
+    assert all(len(one.clients) == min(4, 6 - one.lost) and one.invited == 6 for one in found)
     assert all(one.clients == tuple(sorted(one.clients)) for one in found)
     counts = Counter(client for one in found for client in one.clients)
     mean = sum(counts.values()) / 6 / ROUNDS
@@ -349,7 +349,7 @@ def test_of_those_invited_the_first_to_finish_count() -> None:
     for round, one in enumerate(found):
         other = turned_out(6, 4, round, dropout=0.2, stragglers="partial")
         assert len(other.clients) == 4
-        assert len(other.cut) == max(one.lost - 2, 0)
+        assert len(other.truncated) == max(one.lost - 2, 0)
         assert (other.lost, other.late) == (0, 2)
 
 

@@ -77,13 +77,13 @@ def test_bytes_and_steps_are_counted_honestly() -> None:
     assert {record["lost"] for record in records} == {0}  # nobody has a single step
     for record, found in ((record, chosen.client_rounds.cohort(record["round"])) for record in records):
         assert tuple(record["clients"]) == found.clients
-        assert len(found.clients) + found.late == found.asked == 4
+        assert len(found.clients) + found.late == found.invited == 4
         assert record["bytes_down"] == 4 * down
         assert record["bytes_up"] == 2 * up
         whole = [planned_steps(chosen.scenario, SIZES[client]) for client in found.clients]
-        assert record["steps"] == sum(found.cut.get(place, steps) for place, steps in enumerate(whole))
-        assert record["partial"] == len(found.cut)
-        assert all(found.cut[place] < whole[place] for place in found.cut)
+        assert record["steps"] == sum(found.truncated.get(place, steps) for place, steps in enumerate(whole))
+        assert record["partial"] == len(found.truncated)
+        assert all(found.truncated[place] < whole[place] for place in found.truncated)
     assert {record["partial"] for record in records} > {0}
     assert records[-1]["bytes_down_total"] == 12 * 4 * down
 

@@ -268,7 +268,7 @@ def test_a_trial_that_fails_leaves_nothing_open(fault: Exception, monkeypatch: p
     class Failing:
         name = "batched"
 
-        def run(self, assignment: Any) -> Any:
+        def run(self, given: Any, rounds: Any) -> Any:
             raise fault
 
         def close(self) -> None:

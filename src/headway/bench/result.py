@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
+from headway.runs.environment import Environment
+
 
 class EngineResult(TypedDict):
     """One engine on one workload."""
