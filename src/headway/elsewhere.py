@@ -1,4 +1,4 @@
-"""What other libraries call Headway's settings: who types such a name is told Headway's."""
+"""Names that other libraries give to Headway's settings, so that an error can point to Headway's own name."""
 
 from __future__ import annotations
 
@@ -66,13 +66,16 @@ _SAME = {
     "callbacks": "callback",
 }
 SETTINGS = {word: ours for ours, words in _SETTINGS.items() for word in words.split()}
-"""Headway's setting or argument by the name it has elsewhere."""
+"""Headway's name of a setting or argument, by its name in other libraries."""
 SENTENCES = _SENTENCES | {word: _SENTENCES[ours] for ours, words in _SAME.items() for word in words.split()}
-"""What to do where Headway has no such setting."""
+"""What to do instead, by the name of a setting of other libraries that Headway does not have."""
 
 
 def pointer(name: str, *, flag: bool = False) -> str | None:
-    """What to say to a name of elsewhere: Headway's name for it, or where it is set; None for any other name."""
+    """What an error says about a name of another library: Headway's name, or what to do instead; None if unknown.
+
+    `flag`: the name was typed as a flag on the command line.
+    """
     plain = name.lstrip("-").replace("-", "_")
     plain = plain if plain in SETTINGS else plain.lower()
     ours = SETTINGS.get(plain)

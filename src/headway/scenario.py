@@ -1,4 +1,4 @@
-"""What is run: one frozen record whose every field is a TOML key and a command-line flag of the same name.
+"""`Scenario`: every setting of a run in a frozen record; each field is also a TOML key and a command-line flag.
 
 >>> Scenario(rounds=30).changed(clients=50, participation=0.2).cohort
 10
@@ -54,7 +54,7 @@ EXECUTORS = (
     "graphed",
     *(f"graphed:{layout}{how}" for layout in ("streams", "stacked") for how in ("", ":compiled")),
 )
-"""`auto` and `graphed` choose among those whose names begin like theirs."""
+"""`auto` chooses among all of them, `graphed` among those that begin with its name."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +192,12 @@ class Scenario:
 
     @property
     def share(self) -> float:
-        """`participation`, or its default."""
+        """The share of the clients in each round: `participation`, or its default."""
         return DEFAULT_PARTICIPATION if self.participation is None else self.participation
 
     @property
     def cohort(self) -> int:
-        """|S_t| = max(⌊participation · N⌋, 1), or the number that is given."""
+        """|S_t|, the number of clients in a round: max(⌊participation · N⌋, 1), or `cohort_size`."""
         if self.cohort_size is not None:
             return self.cohort_size
         return max(math.floor(self.share * self.clients + 1e-9), 1)
@@ -219,7 +219,7 @@ class Scenario:
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
     def as_toml(self, comments: bool = False) -> str:
-        """Every setting, those left out as comments; `comments` say what each means."""
+        """The scenario as a TOML file; settings that are None are commented out. `comments` says what each means."""
         lines: list[str] = []
         group = ""
         for setting in dataclasses.fields(self):
@@ -269,7 +269,7 @@ _TYPES = typing.get_type_hints(Scenario)
 
 
 def field_type(name: str) -> tuple[type, bool]:
-    """The type of a setting, and whether it may be left out."""
+    """The type of a setting, and whether it may be None."""
     hint = _TYPES[name]
     if isinstance(hint, types.UnionType):
         return next(kind for kind in typing.get_args(hint) if kind is not type(None)), True
@@ -366,7 +366,7 @@ def from_name(name: str, /, profile: str = "paper", **settings: Any) -> Scenario
 
 
 def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
-    """A scenario by name or TOML file (nothing: the embedded default), with settings changed."""
+    """A scenario from a name, a TOML file or a run's folder, with some settings changed; "" is the default scenario."""
     if isinstance(source, Scenario):
         return source.changed(**settings)
     if not isinstance(source, str | os.PathLike):

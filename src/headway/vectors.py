@@ -1,4 +1,4 @@
-"""`Vector`: a point in parameter space, kept as named tensors, with the arithmetic the papers write.
+"""`Vector`: named tensors as one point in parameter space, with the arithmetic that the papers write.
 
     theta + lam * momentum          local - received          delta.dot(row)          gradient.norm()
 
@@ -33,7 +33,7 @@ class Vector:
         return Vector({name: function(leaf) for name, leaf in self.leaves.items()})
 
     def zip(self, other: Vector, function: Callable[[Tensor, Tensor], Tensor]) -> Vector:
-        """`function` on each pair of leaves."""
+        """The vector of `function(leaf, other leaf)` for each name."""
         assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
         return Vector({name: function(leaf, other.leaves[name]) for name, leaf in self.leaves.items()})
 
@@ -49,7 +49,7 @@ class Vector:
         return self.map(lambda leaf: leaf * factor)
 
     def plus(self, factor: Scalar, other: Vector) -> Vector:
-        """self + factor · other, in one pass where the factor is known or vectors are transformed."""
+        """self + factor · other, in one pass where the factor is a number or the vectors are inside `torch.func`."""
         number = known(factor)
         if is_transformed():
             if isinstance(factor, Tensor):
@@ -61,7 +61,7 @@ class Vector:
         return self.with_leaves(torch._foreach_add(list(self.leaves.values()), others, alpha=number))
 
     def _together(self, operation: Any, other: Vector) -> Vector:
-        """One operation over all leaves: one call, and on a GPU one kernel."""
+        """An operation on all pairs of leaves in one call, which on a GPU is one kernel."""
         assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
         others = [other.leaves[name] for name in self.leaves]
         return self.with_leaves(operation(list(self.leaves.values()), others))
@@ -85,7 +85,7 @@ class Vector:
         return self.dot(self) if is_transformed() else self.norm().square()
 
     def norm(self, dtype: torch.dtype | None = None) -> Tensor:
-        """‖self‖₂ over all leaves; `dtype` is the type it is computed in, where that is not their own."""
+        """‖self‖₂ over all leaves, computed in `dtype` where one is given."""
         if is_transformed():
             wide = self if dtype is None else self.to(dtype)
             return wide.dot(wide).sqrt()
@@ -106,15 +106,15 @@ class Vector:
         return _unflatten(leaves, tuple(self.leaves))
 
     def __len__(self) -> int:
-        """The number of coordinates d."""
+        """The number d of coordinates."""
         return sum(leaf.numel() for leaf in self.leaves.values())
 
     def flat(self) -> Tensor:
-        """One tensor of shape (d,): for files, the wire and Gram matrices only."""
+        """All coordinates in one tensor of shape (d,): a copy, for files, the wire and Gram matrices only."""
         return torch.cat([leaf.reshape(-1) for leaf in self.leaves.values()])
 
     def unflat(self, flat: Tensor) -> Vector:
-        """A vector of this one's shapes from a tensor of shape (d,)."""
+        """The reverse of `flat`: a vector of this one's names and shapes from a tensor of shape (d,)."""
         pieces = torch.split(flat, [math.prod(leaf.shape) for leaf in self.leaves.values()])
         named = zip(self.leaves.items(), pieces, strict=True)
         return Vector({name: piece.reshape(leaf.shape) for (name, leaf), piece in named})
@@ -124,7 +124,7 @@ class Vector:
 
 
 def known(scalar: Scalar) -> float | None:
-    """A number that can be had without waiting for a device, and not while a program is being traced."""
+    """The scalar as a Python number where that needs no wait for a device and no tracing is going on; else None."""
     return float(scalar) if not isinstance(scalar, Tensor) or is_concrete(scalar) else None
 
 
@@ -135,7 +135,7 @@ def _norm(leaves: list[Tensor], dtype: torch.dtype | None) -> Tensor:
 
 @torch.library.custom_op("headway::norm", mutates_args=())
 def _norm_op(leaves: list[Tensor]) -> Tensor:
-    """The norm as one operation of a traced program: a compiler would take the list of lengths apart."""
+    """The norm as one operation of a traced program: a compiler would split it into one for each leaf."""
     return _norm(leaves, None)
 
 

@@ -1,1 +1,1 @@
-"""Where samples come from, who holds them, who takes part, and in which order they are read."""
+"""Data sets, their split among clients, who takes part in a round, and the order in which clients read samples."""

@@ -17,14 +17,14 @@ from headway.data.federation import Windows
 from headway.errors import UserError
 
 DEGREES = {"papers": 10.0, "crop-flip": 0.0}
-"""The largest angle of each kind."""
+"""The largest angle of a rotation, in degrees, for each kind of augmentation."""
 PADDING = 4
 _BITS = 20
-"""Binary places of sine and cosine."""
+"""Sine and cosine are rounded to this many binary places."""
 
 
 def check(kind: str, samples: Tensor | Windows) -> None:
-    """Refuse samples that are no uint8 images."""
+    """Refuse samples that are not uint8 images, for which augmentation is not defined."""
     images = isinstance(samples, Tensor) and samples.dtype == torch.uint8 and samples.dim() == 4
     if kind != "none" and not images:
         what = "text" if isinstance(samples, Windows) else str(samples.dtype).removeprefix("torch.")
@@ -35,7 +35,7 @@ def check(kind: str, samples: Tensor | Windows) -> None:
 
 
 def augmented(x: Tensor, words: Tensor, kind: str) -> Tensor:
-    """Images (batch, channels, height, width), uint8, each seen anew; image b depends on (x_b, key, b) only.
+    """A random view of each image, uint8 (batch, channels, height, width); view b depends on (x_b, key, b) only.
 
     Rotation, crop and mirror are maps of places, so their composition is one gather. Sine and cosine are rounded to a
     grid of 2⁻²⁰ and all that follows is whole numbers: the same pixels on every device, stacked or compiled.
@@ -54,15 +54,15 @@ def augmented(x: Tensor, words: Tensor, kind: str) -> Tensor:
 
 
 def _offset(u: Tensor) -> Tensor:
-    """Uniform in {−4, …, 4}: where the crop begins, seen from the image without padding."""
+    """Where the crop begins, relative to the image without padding: uniform in {−4, …, 4}, from u uniform in [0, 1)."""
     return (u * (2 * PADDING + 1)).long() - PADDING
 
 
 def _rotated(row: Tensor, column: Tensor, height: int, width: int, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """The pixel that lands at (row, column) when an image turns left about its centre, ((height − 1)/2, (width − 1)/2).
+    """The place of the pixel that comes to (row, column) when an image turns left about its centre.
 
-    With distances y, x from the centre: ⌊cos·y + sin·x + height/2⌋ and ⌊cos·x − sin·y + width/2⌋, the nearest pixel.
-    Here y and x are doubled, so that they are whole.
+    The centre is ((height − 1)/2, (width − 1)/2). With distances y, x from it the nearest pixel is
+    (⌊cos·y + sin·x + height/2⌋, ⌊cos·x − sin·y + width/2⌋). Here y and x are doubled, so that they are whole.
     """
     one = 1 << _BITS
     cosine, sine = ((one * part).round().long() for part in (angle.cos(), angle.sin()))

@@ -1,4 +1,4 @@
-"""`Federation`: one pool of samples and, for each client, the rows of it that are its own."""
+"""`Federation`: training samples, the rows of them that each client holds, and test samples."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torch import Tensor
 from headway.errors import UserError
 
 MOST_CLASSES = 1_000_000
-"""A network answers with one number for each class: labels beyond this are identifiers or numbers, not classes."""
+"""The most classes: a network answers with one number for each, so larger labels are identifiers or numbers."""
 SHOWN = 4
-"""Parts of a wrong item that an error names."""
+"""How many parts of a wrong item an error lists."""
 
 
 @dataclass(frozen=True)
 class Windows:
     """Samples that overlap in one long text: row r is tokens[starts[r] : starts[r] + length].
 
-    It is indexed by rows as a tensor of shape (n, length) is; only the rows that are asked for are made.
+    It is indexed by rows, like a tensor of shape (n, length), and makes only the rows that are read.
     """
 
     tokens: Tensor
@@ -42,7 +42,7 @@ class Windows:
         return torch.Size((len(self.starts), self.length))
 
     def __getitem__(self, rows: Any) -> Tensor:
-        """Tokens as int64: whole numbers are not normalised, bytes would be."""
+        """The tokens of some rows as int64: bytes would be normalised like images."""
         places = self.starts[rows].unsqueeze(-1) + torch.arange(self.length, device=self.starts.device)
         return self.tokens[places].long()
 
@@ -64,13 +64,13 @@ class Samples:
         return Samples(self.x.to(device), self.y.to(device))
 
     def spread(self, count: int | None) -> Samples:
-        """`count` samples, evenly spread over the pool; all of them where there are no more."""
+        """`count` of the samples, evenly spread over them; all where `count` is None or not below their number."""
         if count is None or count >= len(self):
             return self
         return self.rows(torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long())
 
     def rows(self, rows: Tensor | np.ndarray) -> Samples:
-        """Some of the samples, in the order they are named."""
+        """The samples of these rows, in this order."""
         places = torch.as_tensor(rows)
         x = self.x
         part = Windows(x.tokens, x.starts[places], x.length) if isinstance(x, Windows) else x[places]
@@ -79,13 +79,13 @@ class Samples:
 
 @dataclass(frozen=True)
 class Federation:
-    """Who holds what: `clients[i]` are the rows of `train` that client i owns."""
+    """A data set split among clients: `clients[i]` are the rows of `train` that client i holds."""
 
     train: Samples
     test: Samples
     clients: Sequence[np.ndarray]
     classes: int
-    """Number of classes; 0 where targets are no classes."""
+    """Number of classes; 0 where targets are numbers."""
     mean: float | tuple[float, ...] = 0.0
     """For uint8 samples: subtracted from x/255, for each channel."""
     std: float | tuple[float, ...] = 1.0
@@ -96,7 +96,7 @@ class Federation:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network answers a sample with: one for each class, or those of a target."""
+        """The size of a network's output for one sample: one number for each class, or those of a target."""
         return self.classes or math.prod(self.train.y.shape[1:])
 
     @property
@@ -104,14 +104,14 @@ class Federation:
         return tuple(self.train.x.shape[1:])
 
     def inputs(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Raw samples as the network takes them: uint8 becomes (x/255 − mean)/std, floats change their type only."""
+        """Raw samples as a network takes them: uint8 becomes (x/255 − mean)/std, floats become `dtype`, tokens stay."""
         if x.dtype == torch.uint8:
             mean, std = (part.reshape(-1, *[1] * (x.dim() - 2)) for part in self._constants(dtype, x.device))
             return (x.to(dtype) / 255 - mean) / std
         return x.to(dtype) if x.is_floating_point() else x
 
     def _constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Mean and deviation as tensors, copied to a device once: a training step must not wait for the host."""
+        """Mean and deviation as tensors, copied to each device once: a training step must not wait for the CPU."""
         if (dtype, device) not in self._copies:
             mean, std = (torch.tensor(part, dtype=dtype, device=device) for part in (self.mean, self.std))
             self._copies[dtype, device] = mean, std
@@ -123,17 +123,17 @@ class Federation:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """n_i, shape (N,). Clients that are made when they are asked for may bring `sizes` of their own."""
+        """n_i of all clients, shape (N,). A sequence that makes clients when they are read may bring it."""
         own = getattr(self.clients, "sizes", None)
         return np.array([len(rows) for rows in self.clients]) if own is None else np.asarray(own)
 
     @cached_property
     def mean_size(self) -> float:
-        """Σ_N n_i / N."""
+        """Σ_i n_i / N, the mean number of samples of a client."""
         return float(self.sizes.mean())
 
     def class_counts(self, client: int) -> np.ndarray:
-        """n_c of a client, shape (classes,)."""
+        """How many samples of each class a client has, shape (classes,); empty where targets are numbers."""
         if not self.classes:
             return np.zeros(0, np.int64)
         return np.bincount(self._labels[self.clients[client]], minlength=self.classes)
@@ -163,7 +163,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _kind(samples: Tensor) -> str:
-    """Bytes are normalised, whole numbers are tokens, the rest are taken as they are: a pool has one kind only."""
+    """How samples are read: bytes are normalised, whole numbers are tokens, other numbers are taken as they are."""
     if samples.dtype == torch.uint8:
         return "bytes"
     return "numbers" if samples.is_floating_point() else "complex" if samples.is_complex() else "tokens"
@@ -247,7 +247,7 @@ def _joined_items(samples: list[tuple[Any, Any]], what: str) -> tuple[Tensor, Te
 
 
 def _check_one(part: Any, what: str, role: str) -> None:
-    """Refuse an input or a target that is made of several: they would be stacked, or one of them taken for all."""
+    """Refuse an input or a target that consists of several: they would be stacked, or one of them would be dropped."""
     arrays = isinstance(part, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in part)
     nested = isinstance(part, tuple | list) and any(isinstance(one, Mapping) for one in part)
     whole = role == "samples" and isinstance(part, list) and not nested  # a list of arrays is one array a sample
@@ -259,7 +259,7 @@ def _check_one(part: Any, what: str, role: str) -> None:
 
 
 def _in_words(item: Any) -> str:
-    """What was found: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
+    """A value as errors describe it: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
     kind = f"a {type(item).__name__}"
     if isinstance(item, Mapping):
         names = ", ".join(f"{name!r:.20}" for name in list(item)[:SHOWN])
@@ -276,20 +276,20 @@ def _part_in_words(part: Any) -> str:
 
 
 def _targets(y: Tensor) -> Tensor:
-    """Labels as int64: cross-entropy and counting by class take this type only."""
+    """Labels as int64, the only type that cross-entropy and counting by class take; numbers as they are."""
     return y if y.is_floating_point() else y.long()
 
 
 def _both_scaled(*samples: Tensor) -> bool:
-    """Bytes beside what was divided by 255 already."""
+    """Whether some samples are bytes and the others numbers from 0 to 1, which are bytes divided by 255."""
     numbers = [x for x in samples if _kind(x) == "numbers"]
     return {_kind(x) for x in samples} == {"bytes", "numbers"} and all(x.min() >= 0 and x.max() <= 1 for x in numbers)
 
 
 def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Tensor], apart: bool = False) -> None:
-    """Samples and targets must have the shape and the kind of client 0's: joined, other types would change silently.
+    """Refuse samples and targets whose shape or kind is not client 0's: joining them would change their type silently.
 
-    `apart`: they are not joined, so bytes may stand beside numbers from 0 to 1, which are the same.
+    `apart`: they are not joined, so that bytes on one side and the same divided by 255 on the other are allowed.
     """
     for part, mine, its in zip(("samples", "targets"), pair, first, strict=True):
         if mine.shape[1:] != its.shape[1:]:

@@ -1,4 +1,4 @@
-"""Data that holds NaN or infinity is refused when it is bound to a run, with the client and the row."""
+"""Refuses data that holds NaN or infinity before a run begins, naming the client and the row."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def check_finite(federation: Federation, dtype: torch.dtype) -> None:
             raise UserError(_sentence(f"the test set, row {row}", name, part[row], largest, dtype))
 
 
-def _floats(pool: Samples) -> dict[str, Tensor]:
-    parts = {"input": pool.x, "target": pool.y}
+def _floats(samples: Samples) -> dict[str, Tensor]:
+    parts = {"input": samples.x, "target": samples.y}
     return {name: part for name, part in parts.items() if isinstance(part, Tensor) and part.is_floating_point()}
 
 
 def _within(part: Tensor, largest: float) -> bool:
-    """Whether every number is finite and not beyond `largest`: one pass over the memory, nothing is copied."""
+    """Whether every number is finite and at most `largest` in size; one pass over the memory, without a copy."""
     if not part.numel():
         return True
     low, high = (float(end) for end in torch.aminmax(part))  # NaN is handed through

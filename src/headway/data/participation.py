@@ -246,6 +246,7 @@ def _legacy_seed(scenario: Scenario, argument: str | None) -> int:
 Build = Callable[[Scenario, int, str | None], Sampling]
 """A sampling from the scenario, the number of clients and the text after the colon; None where there is no colon."""
 InWords = Callable[[Scenario, str | None], str]
+"""How reports say a sampling, from the scenario and the text after the colon."""
 
 
 def _fixed(scenario: Scenario, population: int, _: str | None) -> Sampling:

@@ -1,4 +1,4 @@
-"""How a split looks: how many classes a client has, how far its mix is from even, how unequal clients are in size.
+"""Statistics of a split: the classes that clients have, how far their mixes are from even, how unequal their sizes.
 
 Everything comes from labels and rows alone; no sample is needed.
 """
@@ -21,9 +21,9 @@ class Mixes:
     """Means over clients, with p_c the share of class c among a client's samples and K classes; FedACG's statistics."""
 
     classes_present: float
-    """How many p_c are above 0."""
+    """The number of classes with p_c > 0."""
     largest_share: float
-    """max_c p_c."""
+    """max_c p_c, the share of a client's most frequent class."""
     exp_entropy: float
     """exp(−Σ_c p_c ln p_c): K for an even mix, 1 for one class."""
     l1_to_uniform: float
@@ -44,7 +44,7 @@ def mixes(counts: np.ndarray) -> Mixes:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Samples of a client, over clients, and the samples that no client has."""
+    """The least, median and largest number of samples of a client, and how many samples no client has."""
 
     size_min: int
     size_median: float

@@ -1,4 +1,4 @@
-"""What is learnt, in words: what targets were taken for, the loss, the measure. A line at the start of every run."""
+"""The line at the start of a run that says what is learnt: what targets were taken for, the loss, the measures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headway.data.federation import Federation
 
 
 def task_in_words(federation: Federation, squared: bool = False) -> str:
-    """`classification of 10 classes, cross-entropy, accuracy`. `squared`: squared error for classes too."""
+    """`classification of 10 classes, cross-entropy, accuracy`. `squared`: classes are learnt by squared error."""
     if federation.classes:
         plural = "es" if federation.classes != 1 else ""
         loss = "squared error to one-hot classes" if squared else "cross-entropy"
@@ -20,7 +20,7 @@ def task_in_words(federation: Federation, squared: bool = False) -> str:
 
 
 def doubt(federation: Federation) -> str | None:
-    """Why targets that were taken for numbers may be classes; None where nothing speaks for it."""
+    """A warning where targets that were taken for numbers may be classes; None where nothing suggests that."""
     y = federation.train.y
     if federation.classes or not _whole(y):
         return None
@@ -37,7 +37,7 @@ def doubt(federation: Federation) -> str | None:
 
 
 def _whole(y: Tensor) -> bool:
-    """Whether no target has a fraction. Counts and grades are whole numbers too, so this is a doubt, not a refusal."""
+    """Whether no target has a fraction. Counts and grades have none either, so such targets are not refused."""
     return bool((y == torch.round(y)).all())
 
 

@@ -1,4 +1,4 @@
-"""Samples held out of the clients' own training data, on which settings are chosen instead of on the test set."""
+"""Samples held out of the clients' training data, so that settings are not chosen on the test set."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from headway.random import generator
 
 
 def held_out(federation: Federation, share: float, seed: int) -> Federation:
-    """The federation whose clients train on the rest and whose test set is what they hold out, all in one pool.
+    """A federation whose test set is a share of each client's samples; clients train on the others.
 
-    Client i holds out min(⌊share · n_i + ½⌋, n_i − 1) of its n_i rows, drawn from (seed, i). The test set is gone.
+    Client i holds out min(⌊share · n_i + ½⌋, n_i − 1) of its n_i rows, drawn from (seed, i). The original test set is
+    dropped.
     """
     kept, held = [], []
     for client, rows in enumerate(federation.clients):
@@ -23,9 +24,9 @@ def held_out(federation: Federation, share: float, seed: int) -> Federation:
         chosen[generator(seed, "validation", client).permutation(len(rows))[:count]] = True
         kept.append(rows[~chosen])
         held.append(rows[chosen])
-    pooled = np.concatenate(held)
-    if not len(pooled):
+    held_rows = np.concatenate(held)
+    if not len(held_rows):
         raise UserError(
-            f"validation is {share:g}, but no client has so many samples that one is held out; use a larger share"
+            f"validation is {share:g}, but every client has too few samples to hold one out; use a larger share"
         )
-    return dataclasses.replace(federation, clients=kept, test=federation.train.rows(pooled))
+    return dataclasses.replace(federation, clients=kept, test=federation.train.rows(held_rows))

@@ -1,4 +1,4 @@
-"""Data sets by name, `name[:argument]`: the embedded one, those read from the data folder, and the user's own."""
+"""The table of data sets, `name[:argument]`: the embedded one, those of the data folder, and files of the user's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entry:
     """Reads the data set, given the argument after the colon and `data_dir`."""
     summary: str
     argument: str = ""
-    """How the argument is spelled; empty where there is none."""
+    """How errors write the argument; empty where the data set has none."""
     layouts: tuple[tuple[str, ...], ...] = ()
     """For each layout of files that is understood, patterns of its files under the data folder; empty without files."""
 

@@ -1,4 +1,4 @@
-"""NumPy arrays of the user's own, in one npz file."""
+"""NumPy arrays of the user's in one npz file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from headway.data.federation import MOST_CLASSES, Samples
 from headway.data.sources.files import Damaged, Missing, read_arrays
-from headway.data.sources.source import Normalisation, Source, check_alike, known_users, pool, statistics
+from headway.data.sources.source import Normalisation, Source, check_alike, known_users, samples_of, statistics
 from headway.errors import UserError
 
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
@@ -19,10 +19,12 @@ NEEDED = ("x_train", "y_train", "x_test", "y_test")
 def labelled(x: np.ndarray, y: np.ndarray, classes: int, where: Path | str) -> Samples:
     """Samples with labels or, where classes is 0, with numbers."""
     if classes:
-        return pool(x, y, classes, where)
+        return samples_of(x, y, classes, where)
     if len(x) != len(y) or not len(y):
         raise Damaged(f"{where}: there are {len(x)} samples and {len(y)} targets")
-    with np.errstate(over="ignore"):  # what is too large for a float becomes infinite, and is refused with its row
+    with np.errstate(
+        over="ignore"
+    ):  # a number too large for float32 becomes infinite, and is refused later, with its row
         return Samples(torch.from_numpy(x), torch.from_numpy(y.astype(np.float32)))
 
 
@@ -40,7 +42,7 @@ def counted(y: np.ndarray, y_test: np.ndarray, where: Path | str) -> int:
 
 
 def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
-    """uint8 stays, and grey images (n, h, w) get their channel; other whole numbers are tokens; the rest float32."""
+    """Samples in the type that is kept: uint8 images with a channel axis, tokens as int64, numbers as float32."""
     if x.ndim < 2 or x.dtype.kind not in "fiu":
         raise UserError(f"{where} is {x.dtype} of shape {x.shape}; samples must be numbers of shape (n, …)")
     if x.dtype == np.uint8:
@@ -72,7 +74,7 @@ def _owners(held: Mapping[str, np.ndarray], name: str, rows: int, path: Path) ->
 
 
 def npz(argument: str, data_dir: str | None) -> Source:
-    """`x_train`, `y_train`, `x_test`, `y_test` of a file; `users_train` and `users_test` where samples have owners.
+    """The arrays x_train, y_train, x_test, y_test of a file; users_train and users_test where samples have owners.
 
     Images are uint8 (n, channels, height, width) or (n, height, width) and are normalised with their own mean and
     deviation. Whole targets are classes, numbers with a decimal point are learnt by regression.

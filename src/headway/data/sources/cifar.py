@@ -11,18 +11,18 @@ import numpy as np
 from headway.data.federation import Samples
 from headway.data.sources.files import Damaged, Missing, data_folder, read_bytes, read_lines
 from headway.data.sources.pickled import read_pickled
-from headway.data.sources.source import Normalisation, Source, check_labels, class_names, pool
+from headway.data.sources.source import Normalisation, Source, check_labels, class_names, samples_of
 
 _PIXELS = 3 * 32 * 32
 
 _CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 _OLD_STD = (0.2023, 0.1994, 0.2010)
-"""Not the deviation of CIFAR-10, but in wide use: the mean of the images' own deviations."""
+"""The mean of the deviations within each image: widely used, although it is not the deviation of CIFAR-10."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the files of one of the two sets are, and what is in them."""
+    """The file names of one of the two data sets, the form of their content, and the set's constants."""
 
     classes: int
     binary: str
@@ -34,7 +34,7 @@ class Layout:
     python: str
     python_meta: str
     python_key: str
-    """Of the labels in a python file; `label_names` in place of `labels` are their names."""
+    """The key of the labels in a python file; their names have `label_names` in place of `labels`."""
     own: Normalisation
     profiles: Mapping[str, Normalisation]
 
@@ -102,12 +102,12 @@ def _python_names(path: Path, layout: Layout) -> list[str]:
     return found
 
 
-def _pool(read: Callable[[Path, Layout], tuple[np.ndarray, np.ndarray]], paths: list[Path], layout: Layout) -> Samples:
+def _read(read: Callable[[Path, Layout], tuple[np.ndarray, np.ndarray]], paths: list[Path], layout: Layout) -> Samples:
     parts = [read(path, layout) for path in paths]
     for (x, y), path in zip(parts, paths, strict=True):
         check_labels(len(x), y, layout.classes, path)
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return pool(x, y, layout.classes, paths[0].parent)
+    return samples_of(x, y, layout.classes, paths[0].parent)
 
 
 def _source(layout: Layout, data_dir: str | None) -> Source:
@@ -116,14 +116,14 @@ def _source(layout: Layout, data_dir: str | None) -> Source:
     names: list[str] = []
     if binary.is_dir():
         train, test = (
-            _pool(_binary, [binary / f"{part}.bin" for part in parts], layout)
+            _read(_binary, [binary / f"{part}.bin" for part in parts], layout)
             for parts in (layout.train, [layout.test])
         )
         meta = binary / layout.names
         names = read_lines(meta) if meta.is_file() else []
     elif python.is_dir():
         train, test = (
-            _pool(_python, [python / part for part in parts], layout) for parts in (layout.train, [layout.test])
+            _read(_python, [python / part for part in parts], layout) for parts in (layout.train, [layout.test])
         )
         meta = python / layout.python_meta
         names = _python_names(meta, layout) if meta.is_file() else []

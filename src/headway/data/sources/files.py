@@ -1,4 +1,4 @@
-"""Files of data sets: where they lie, and one clear line for each that is missing or damaged."""
+"""Reading the files of data sets: the data folder, and a one-line error for a missing or damaged file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import numpy as np
 from headway.errors import UserError
 
 FREELY = 1 << 30
-"""Bytes that any file may unpack to: more than those of the published sets do (EMNIST, the largest, to half of it)."""
+"""Bytes that any file may unpack to; the largest published set, EMNIST, unpacks to half of that."""
 SHRINKS = 100
-"""Beyond that, to how many times its size a file may unpack: samples do not shrink to a hundredth, a file that was made
-to fill the memory shrinks to a thousandth. What is really so empty can be saved unpacked, which has no limit."""
+"""Beyond that, a file may unpack to this many times its size: samples do not shrink to a hundredth, and a file made to
+fill the memory shrinks to a thousandth. Arrays that do are to be saved unpacked, for which there is no limit."""
 MOST_JSON = 1 << 32
-"""Bytes of a JSON file: LEAF's largest have some hundred million, and Python takes ten times as much memory."""
+"""The most bytes of a JSON file; LEAF's largest have some hundred million. Python takes ten times as much memory."""
 
 
 class Missing(UserError):
@@ -35,14 +35,14 @@ class Damaged(UserError):
 
 
 def cause(fault: BaseException) -> str:
-    """The first line of what went wrong, without the path that the caller names."""
+    """The first line of an exception, without the path, which the caller names."""
     words = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
     return (words.splitlines() or [type(fault).__name__])[0]
 
 
 @contextmanager
 def readable(where: Path | str) -> Iterator[None]:
-    """What the system does not let us read is one line with its path and the reason."""
+    """Turns an `OSError` inside into a `UserError` of one line, with the path and the reason."""
     try:
         yield
     except OSError as fault:
@@ -50,18 +50,18 @@ def readable(where: Path | str) -> Iterator[None]:
 
 
 def user_cache() -> Path:
-    """Where a user's programs keep what can be had again."""
+    """The folder for files that can be downloaded again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 
 
 def named_folder(given: str | None) -> Path:
-    """`--data-dir`, else `$HEADWAY_DATA`, else the user's cache; it may not be there yet."""
+    """The data folder: `--data-dir`, else `$HEADWAY_DATA`, else in the user's cache. It may not exist yet."""
     named = given or os.environ.get("HEADWAY_DATA")
     return Path(named).expanduser() if named else user_cache()
 
 
 def data_folder(given: str | None) -> Path:
-    """The named folder; one that was asked for must be there."""
+    """The data folder; one that was named by the user must exist."""
     folder = named_folder(given)
     if (given or os.environ.get("HEADWAY_DATA")) and not folder.is_dir():
         raise UserError(f"the data folder {folder} does not exist; make it or give another --data-dir")
@@ -75,7 +75,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def check_plain(path: Path) -> None:
-    """Refuse what is not a file with an end: opening a pipe waits for who writes into it."""
+    """Refuse a path that is missing or not a plain file: opening a pipe would wait for a writer."""
     if not path.is_file():
         if path.exists():
             raise Damaged(f"{path} is not a plain file")
@@ -83,7 +83,7 @@ def check_plain(path: Path) -> None:
 
 
 def check_unpacked(path: Path, size: int) -> None:
-    """Refuse a file that unpacks to more than samples do, before it is unpacked."""
+    """Refuse a file that would unpack to `size` bytes where that is more than samples ever do."""
     packed = max(path.stat().st_size, 1)
     if size > FREELY and size > SHRINKS * packed:
         raise Damaged(
@@ -124,7 +124,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
-"""How a file of one array and an archive of several begin."""
+"""The first bytes of a file with one array, and of an archive with several."""
 
 
 _FAULTS = (
@@ -140,7 +140,7 @@ _FAULTS = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What a damaged archive or array makes of NumPy and zipfile."""
+"""The exceptions that NumPy and zipfile raise over a damaged archive or array."""
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -169,7 +169,7 @@ def _entry(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
 
 
 def _array(file: IO[bytes], size: int) -> np.ndarray:
-    """The array in `size` bytes. A header that promises more is refused before memory is taken for it."""
+    """Reads an array from `size` bytes. A header that promises more is refused before memory is allocated."""
     major, _ = np.lib.format.read_magic(file)
     head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, kind = head(file)

@@ -98,14 +98,14 @@ def huggingface(argument: str, data_dir: str | None) -> Source:
     labels = getattr(parts[0].features[targets], "names", None)
     _check_targets(y, y_test, f"'{name}': '{targets}'", test)
     classes = len(labels) if labels and y.dtype.kind != "f" else counted(y, y_test, f"'{name}'")
-    pools = labelled(x, y, classes, f"'{name}'"), labelled(x_test, y_test, classes, f"'{name}'")
-    check_alike(*pools, f"'{name}'")
+    both = labelled(x, y, classes, f"'{name}'"), labelled(x_test, y_test, classes, f"'{name}'")
+    check_alike(*both, f"'{name}'")
     own = statistics(x) if x.dtype == np.uint8 else Normalisation()
     roster: tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None] = (), None, None
     if len(chosen) == 3:
         roster = known_users(*(np.asarray(list(part[chosen[2]])) for part in parts))
     return Source(
-        *pools,
+        *both,
         classes,
         own.mean,
         own.std,

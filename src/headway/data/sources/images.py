@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from headway.data.sources.files import Damaged, Missing, cause, check_plain, data_folder, read_lines
-from headway.data.sources.source import Source, check_alike, pool, statistics
+from headway.data.sources.source import Source, check_alike, samples_of, statistics
 from headway.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 EVERY = 10
-"""Of a folder without a test set, one image in so many of each class is a test image."""
+"""In a folder without a test set, every tenth image of each class is a test image."""
 
 
 def pillow() -> Any:
@@ -42,7 +42,7 @@ def _decoded(path: Path, mode: str, resize: tuple[int, int] | None) -> np.ndarra
 
 
 def read_images(paths: Sequence[Path], mode: str = "RGB", resize: tuple[int, int] | None = None) -> np.ndarray:
-    """All images, uint8 (n, channels, height, width); they must be of one size. Threads decode."""
+    """All images, uint8 (n, channels, height, width); they must be of one size. They are decoded in threads."""
     assert paths
     first = _decoded(paths[0], mode, resize)
     images = np.empty((len(paths), *first.shape), np.uint8)
@@ -106,15 +106,15 @@ def tiny_imagenet(argument: str, data_dir: str | None) -> Source:
     if len(classes) != len(wnids) or not wnids:
         raise Damaged(f"{folder / 'wnids.txt'} lists {len(wnids)} classes, of which {len(classes)} differ")
     pillow()
-    pools = []
+    parts = []
     for paths, labels in (_tiny_train(folder, classes), _tiny_test(folder, classes)):
         if not paths:
             raise Damaged(f"{folder}: there are no images")
-        pools.append(pool(read_images(paths), np.array(labels), len(classes), folder))
-    check_alike(pools[0], pools[1], folder)
+        parts.append(samples_of(read_images(paths), np.array(labels), len(classes), folder))
+    check_alike(parts[0], parts[1], folder)
     return Source(
-        pools[0],
-        pools[1],
+        parts[0],
+        parts[1],
         len(classes),
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
@@ -171,10 +171,10 @@ def folder(argument: str, data_dir: str | None) -> Source:
     mode = _mode([path for paths in (*train, *test) for path in paths])
     images = [read_images([path for paths in part for path in paths], mode) for part in (train, test)]
     labels = [np.repeat(np.arange(len(names)), [len(paths) for paths in part]) for part in (train, test)]
-    pools = [pool(x, y, len(names), place) for x, y in zip(images, labels, strict=True)]
-    check_alike(pools[0], pools[1], place)
+    parts = [samples_of(x, y, len(names), place) for x, y in zip(images, labels, strict=True)]
+    check_alike(parts[0], parts[1], place)
     own = statistics(images[0])
-    return Source(pools[0], pools[1], len(names), own.mean, own.std, class_names=tuple(names))
+    return Source(parts[0], parts[1], len(names), own.mean, own.std, class_names=tuple(names))
 
 
 def _mode(paths: Sequence[Path]) -> str:

@@ -1,4 +1,4 @@
-"""LEAF's json files, and the sets that come in them: FEMNIST, CelebA and Shakespeare."""
+"""LEAF's json files, and the data sets that LEAF writes: FEMNIST, CelebA and Shakespeare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headway.data.federation import Windows
 from headway.data.sources import text
 from headway.data.sources.files import Damaged, Missing, data_folder, read_arrays, read_json
 from headway.data.sources.images import pillow, read_images
-from headway.data.sources.source import Source, check_labels, known_users, pool
+from headway.data.sources.source import Source, check_labels, known_users, samples_of
 
 GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 CELEBA_SIZE = 84
@@ -21,7 +21,7 @@ CELEBA_SIZE = 84
 
 @dataclass(frozen=True)
 class Written:
-    """What one user has in one file."""
+    """One user's samples and labels in one file."""
 
     path: Path
     user: str
@@ -30,7 +30,7 @@ class Written:
 
     @property
     def where(self) -> str:
-        """For errors; a name is spelled so that it stays in one line."""
+        """File and user, for errors; a name with line breaks is escaped."""
         return f"{self.path}: user {self.user!r}"
 
 
@@ -56,7 +56,7 @@ def written(folder: Path) -> Iterator[Written]:
 
 
 def _home(folder: Path) -> Path:
-    """LEAF writes `data/train` and `data/test` inside a set's folder; without `data` is as good."""
+    """The folder with `train` and `test`: LEAF writes them in `data`; directly in the set's folder will do as well."""
     return folder / "data" if (folder / "data" / "train").is_dir() else folder
 
 
@@ -69,7 +69,7 @@ def _gathered(
     samples: Callable[[Written], Converted],
     labels: Callable[[Written], np.ndarray],
 ) -> tuple[list[Converted], np.ndarray, np.ndarray]:
-    """Samples of each user, labels and users of each row. New users are entered in the roster."""
+    """The samples of each user, and label and user of each row. New users are added to the roster, name → number."""
     x, y, users = [], [], []
     for of in written(folder):
         if of.y:
@@ -136,8 +136,8 @@ def femnist(argument: str, data_dir: str | None) -> Source:
         train, test = (np.concatenate(x), y, users), (np.concatenate(x_test), y_test, test_users)
         names = tuple(roster)
     return Source(
-        pool(train[0], train[1], len(GLYPHS), folder),
-        pool(test[0], test[1], len(GLYPHS), folder),
+        samples_of(train[0], train[1], len(GLYPHS), folder),
+        samples_of(test[0], test[1], len(GLYPHS), folder),
         classes=len(GLYPHS),
         class_names=tuple(GLYPHS),
         users=users,
@@ -165,16 +165,16 @@ def celeba(argument: str, data_dir: str | None) -> Source:
     folder = _home(data_folder(data_dir) / "celeba")
     images = folder / "raw" / "img_align_celeba"
     roster: dict[str, int] = {}
-    pools, users = [], []
+    parts, users = [], []
     for part in ("train", "test"):
         names, y, owners = _gathered(folder / part, roster, lambda of: _names(of, images), _numbers)
         check_labels(len(y), y, 2, folder / part)
         faces = read_images([path for paths in names for path in paths], resize=(CELEBA_SIZE, CELEBA_SIZE))
-        pools.append(pool(faces, y, 2, folder / part))
+        parts.append(samples_of(faces, y, 2, folder / part))
         users.append(owners)
     return Source(
-        pools[0],
-        pools[1],
+        parts[0],
+        parts[1],
         classes=2,
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.5),
@@ -196,7 +196,7 @@ def _following(of: Written) -> np.ndarray:
 
 
 def _windows(folder: Path, roster: dict[str, int]) -> tuple[Windows, np.ndarray, np.ndarray]:
-    """Windows of LEAF's x (80 characters) and y (the next one)."""
+    """Windows (LEAF's x, 80 characters), the character after each (y), and the user of each."""
     stream = text.Stream()
     _, y, users = _gathered(folder, roster, lambda of: stream.extend(of.x, of.where), _following)
     return stream.windows(folder), y, users
@@ -212,8 +212,8 @@ def shakespeare(argument: str, data_dir: str | None) -> Source:
         train, test = (_windows(_home(folder) / part, roster) for part in ("train", "test"))
         names = tuple(roster)
     return Source(
-        pool(train[0], train[1], len(text.ALPHABET), folder),
-        pool(test[0], test[1], len(text.ALPHABET), folder),
+        samples_of(train[0], train[1], len(text.ALPHABET), folder),
+        samples_of(test[0], test[1], len(text.ALPHABET), folder),
         classes=len(text.ALPHABET),
         class_names=tuple(text.ALPHABET),
         users=train[2],

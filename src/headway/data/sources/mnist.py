@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: idx files, and the tenth of Fashion-MNIST that is inside the package."""
+"""MNIST and Fashion-MNIST from idx files, and the tenth of Fashion-MNIST that is inside the package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headway.data.sources.files import (
     read_arrays,
     read_bytes,
 )
-from headway.data.sources.source import Source, check_alike, known_users, pool
+from headway.data.sources.source import Source, check_alike, known_users, samples_of
 
 GARMENTS = (
     "T-shirt/top",
@@ -39,7 +39,7 @@ _FASHION = "Fashion-MNIST (Xiao, Rasul and Vollgraf 2017), MIT licence"
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An array in the idx layout of MNIST: two zero bytes, type, dimensions, big-endian sizes, bytes."""
+    """Reads an array of bytes in the idx layout: two zero bytes, type, dimensions, big-endian sizes, bytes."""
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and not packed.is_file():
         raise Missing(f"{path} is missing; put it (or {packed.name}) there")
@@ -74,10 +74,10 @@ def _part(raw: Path, part: str) -> Samples:
     for path, array, dimensions in ((images, x, 3), (labels, y, 1)):
         if array.ndim != dimensions:
             raise Damaged(f"{path} has {array.ndim} dimensions; it must have {dimensions}")
-    return pool(x[:, None], y, 10, raw)
+    return samples_of(x[:, None], y, 10, raw)
 
 
-def _pools(raw: Path) -> tuple[Samples, Samples]:
+def _both_parts(raw: Path) -> tuple[Samples, Samples]:
     train, test = _part(raw, "train"), _part(raw, "t10k")
     check_alike(train, test, raw)
     return train, test
@@ -93,9 +93,9 @@ def _writers(path: Path, rows: int) -> np.ndarray | None:
 
 
 def mnist(argument: str, data_dir: str | None) -> Source:
-    """MNIST's four idx files in `MNIST/raw/`, plain or gzipped, and who wrote each digit where that is there."""
+    """MNIST's four idx files in `MNIST/raw/`, plain or gzipped, and who wrote each digit where files say so."""
     raw = data_folder(data_dir) / "MNIST" / "raw"
-    train, test = _pools(raw)
+    train, test = _both_parts(raw)
     writers = [_writers(raw / f"{part}-writers.npy", len(of)) for part, of in (("train", train), ("t10k", test))]
     known: tuple[tuple[str, ...], np.ndarray | None, np.ndarray | None] = (), None, None
     if writers[0] is not None and writers[1] is not None:
@@ -116,7 +116,7 @@ def mnist(argument: str, data_dir: str | None) -> Source:
 
 def fashion_mnist(argument: str, data_dir: str | None) -> Source:
     """The whole Fashion-MNIST: four idx files in `FashionMNIST/raw/`, plain or gzipped."""
-    train, test = _pools(data_folder(data_dir) / "FashionMNIST" / "raw")
+    train, test = _both_parts(data_folder(data_dir) / "FashionMNIST" / "raw")
     return Source(train, test, 10, (0.2860,), (0.3530,), class_names=GARMENTS, citation=_FASHION)
 
 
@@ -124,5 +124,5 @@ def embedded(argument: str, data_dir: str | None) -> Source:
     """6,000 + 2,000 images of Fashion-MNIST, inside the package; balanced classes."""
     with resources.as_file(resources.files("headway.data").joinpath("embedded/fashion.npz")) as path:
         held = read_arrays(path)
-    train, test = (pool(held[f"x_{part}"][:, None], held[f"y_{part}"], 10, path) for part in ("train", "test"))
+    train, test = (samples_of(held[f"x_{part}"][:, None], held[f"y_{part}"], 10, path) for part in ("train", "test"))
     return Source(train, test, 10, (0.2860,), (0.3530,), class_names=GARMENTS, citation=_FASHION)

@@ -1,4 +1,4 @@
-"""CIFAR's python layout without `pickle`: an interpreter of the few instructions that its files are made of.
+"""Reads CIFAR's python layout without `pickle`, by an interpreter of the few instructions that its files consist of.
 
 The files are pickles of protocol 2. A pickle is a program; here `pickletools` only spells its instructions, and those
 that build numbers, texts, lists, dictionaries and arrays of bytes are carried out by hand. Any other instruction, and
@@ -28,7 +28,7 @@ _BY_CODE = {instruction.code: instruction for instruction in pickletools.opcodes
 _KNOWN = {*_CONSTANTS, *_VALUES, *_EMPTY, *_TUPLES, *_OTHERS, *_MEMORY}
 _ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
 _DIMENSIONS = 8
-"""CIFAR's arrays have two."""
+"""The most dimensions of an array; CIFAR's have two."""
 _MARK = object()
 
 
@@ -37,7 +37,7 @@ class _Refused(ValueError):
 
 
 class _Name:
-    """A name that the file mentions. It stands for nothing."""
+    """A name that the file mentions; it is never looked up."""
 
     def __init__(self, name: str) -> None:
         if name not in _ARRAY | {"numpy ndarray", "numpy dtype", "_codecs encode"}:
@@ -50,7 +50,7 @@ class _Bytes:
 
 
 class _Array:
-    """An array whose content is still to come."""
+    """An array that the file has created and not yet filled."""
 
     content: np.ndarray
 
@@ -79,6 +79,8 @@ def _called(name: Any, arguments: Any) -> Any:
 
 
 class _Machine:
+    """Carries out the instructions of a file, on a stack and a memory."""
+
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -126,7 +128,7 @@ class _Machine:
                 (state,) = self.last(1)
                 if isinstance(self.stack[-1], _Array):
                     self.stack[-1].fill(state)
-                elif not isinstance(self.stack[-1], _Bytes):  # the byte order of single bytes says nothing
+                elif not isinstance(self.stack[-1], _Bytes):  # single bytes have no byte order
                     raise _Refused("it sets the state of something else than an array")
             case _ if instruction in _CONSTANTS:
                 self.stack.append(_CONSTANTS[instruction])
@@ -173,5 +175,5 @@ def read_pickled(path: Path) -> dict[str, Any]:
         }
     except _Refused as fault:
         raise Damaged(f"{path} is refused: {fault}") from None
-    except Exception as fault:  # a file can be wrong in any way, memory and depth of calls among them
+    except Exception as fault:  # a damaged file can raise anything, also for lack of memory or stack
         raise Damaged(f"{path} is truncated or not a file of CIFAR's python layout: {cause(fault)}") from None

@@ -1,4 +1,4 @@
-"""`Source`: a data set as every reader of this folder returns it."""
+"""`Source`: what every reader of a data set returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Channels = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Normalisation:
-    """uint8 images become (x/255 − mean)/std, channel by channel."""
+    """The constants of (x/255 − mean)/std for uint8 images, one for each channel."""
 
     mean: Channels = (0.0,)
     std: Channels = (1.0,)
@@ -27,7 +27,7 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its samples, its classes, who wrote them, and the statistics its images are normalised with."""
+    """A data set: samples, classes, the users that samples belong to, and the constants that normalise its images."""
 
     train: Samples
     test: Samples
@@ -36,7 +36,7 @@ class Source:
     mean: Channels = (0.0,)
     std: Channels = (1.0,)
     profiles: Mapping[str, Normalisation] = field(default_factory=dict)
-    """Other constants, where the code of that profile uses others."""
+    """By profile: the constants of its program, where these are others."""
     class_names: tuple[str, ...] = ()
     users: np.ndarray | None = None
     """The natural user of each training row, as a place in `user_names`."""
@@ -52,14 +52,14 @@ class Source:
         assert len(self.class_names) in (0, self.classes)
 
     def normalisation(self, profile: str = "paper") -> Normalisation:
-        """Mean and deviation as in a profile's code; `paper`, and what a profile leaves open: of the data itself."""
+        """The constants of a profile's program; those of the data itself for `paper` and for a profile without."""
         if profile not in PROFILES:
             raise UserError(f"there is no profile '{profile}'{nearest(profile, PROFILES)} ({', '.join(PROFILES)})")
         return self.profiles.get(profile, Normalisation(self.mean, self.std))
 
 
 def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -> None:
-    """As many labels as samples, at least one, all from 0 to classes − 1."""
+    """Refuse other than one label a sample, from 0 to classes − 1, and a set without samples."""
     if samples != len(y):
         raise Damaged(f"{where}: there are {samples} samples and {len(y)} labels; the files do not belong together")
     if not samples:
@@ -69,13 +69,14 @@ def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -
         raise Damaged(f"{where}: label {low if low < 0 else high} is out of range; labels go from 0 to {classes - 1}")
 
 
-def pool(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str) -> Samples:
+def samples_of(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path | str) -> Samples:
+    """Samples with labels, checked; errors begin with `where`."""
     check_labels(len(x), y, classes, where)
     return Samples(torch.from_numpy(x) if isinstance(x, np.ndarray) else x, torch.from_numpy(y.astype(np.int64)))
 
 
 def check_alike(train: Samples, test: Samples, where: Path | str) -> None:
-    """Test samples have the shape and the type of training samples: only bytes are normalised."""
+    """Refuse test samples of another shape or type than training samples: of the types, bytes alone are normalised."""
     shapes = tuple(train.x.shape[1:]), tuple(test.x.shape[1:])
     if shapes[0] != shapes[1]:
         raise Damaged(f"{where}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
@@ -85,13 +86,14 @@ def check_alike(train: Samples, test: Samples, where: Path | str) -> None:
 
 
 def class_names(names: Sequence[str], classes: int, where: Path) -> tuple[str, ...]:
+    """The names of the classes, one for each."""
     if len(names) != classes:
         raise Damaged(f"{where} names {len(names)} classes; there are {classes}")
     return tuple(names)
 
 
 def known_users(train: np.ndarray, test: np.ndarray) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """One table of users for both sets, in order, and each row's place in it."""
+    """The names of all users, sorted, and for each training and test row the place of its user among them."""
     names, places = np.unique(np.concatenate([train, test]), return_inverse=True)
     return tuple(str(name) for name in names), places[: len(train)], places[len(train) :]
 

@@ -10,18 +10,18 @@ import math
 import numpy as np
 
 from headway.data.federation import Samples
-from headway.data.sources.source import Source, pool
+from headway.data.sources.source import Source, samples_of
 from headway.errors import UserError
 from headway.random import generator
 
 FEATURES, CLASSES = 60, 10
 USERS = 30
 MOST_USERS = 100_000
-"""They take some ten seconds and three gigabytes; the literature has 30 to 100."""
+"""This many users take some ten seconds and three gigabytes; the literature has 30 to 100."""
 LEAST, MOST = 5, 1000
 TRAIN = 0.9
 SEED = 0
-"""The name fixes the data; a run's seed does not change it."""
+"""The data depends on its name only: a run's seed does not change it."""
 
 
 def _user(alpha: float, beta: float, user: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,11 +54,11 @@ def _arguments(spelled: str) -> tuple[float, float, int]:
 
 def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Samples:
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return pool(x, y, CLASSES, "synthetic")
+    return samples_of(x, y, CLASSES, "synthetic")
 
 
 def synthetic(argument: str, data_dir: str | None) -> Source:
-    """60 features, 10 classes, unequal users (30 unless said); the last tenth of each one's samples is for tests."""
+    """60 features, 10 classes, users of unequal size, 30 by default; a tenth of each one's samples is for tests."""
     alpha, beta, count = _arguments(argument)
     rows = [_user(alpha, beta, user) for user in range(count)]
     cuts = [int(TRAIN * len(y)) for _, y in rows]

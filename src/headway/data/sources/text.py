@@ -12,7 +12,7 @@ from headway.data.federation import Windows
 from headway.data.sources.files import Damaged, read_json
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""LEAF's 80 characters in LEAF's order."""
+"""The 80 characters of LEAF's Shakespeare, in LEAF's order."""
 
 LENGTH = 80
 TRAIN = 0.8
@@ -26,7 +26,7 @@ Part = tuple[Windows, np.ndarray, np.ndarray]
 
 
 def tokens(text: str, where: Path | str) -> np.ndarray:
-    """Each character's place in the alphabet, uint8."""
+    """The place of each character in the alphabet, uint8."""
     found = _PLACES[np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)]
     if (found == _NOWHERE).any():
         strange = next(letter for letter in text if letter not in ALPHABET)
@@ -35,7 +35,7 @@ def tokens(text: str, where: Path | str) -> np.ndarray:
 
 
 class Stream:
-    """Windows that overlap, each kept as a place in one long text."""
+    """Collects windows that overlap: the text is kept once, and of each window the place where it begins."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
