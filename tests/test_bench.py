@@ -26,7 +26,7 @@ from headway.bench.loop import LocalSGD, PlainLoop, RoundBatches, Variant
 from headway.bench.workloads import WORKLOADS, workloads
 from headway.cli.main import app
 from headway.data.batches import plan
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.building import build
 from headway.engine.executor import CannotExecute, Executor
 from headway.engine.experiment import Experiment
@@ -54,12 +54,12 @@ WORK["resnet18-b10"] = (10, 50, 10)
 def _images(sizes: tuple[int, ...], shape: tuple[int, ...] = (3, 8, 8)) -> Federation:
     draw = np.random.default_rng(0)
     rows = sum(sizes)
-    pool = Pool(
+    pool = Samples(
         torch.from_numpy(draw.integers(0, 256, (rows, *shape), dtype=np.uint8)),
         torch.from_numpy(draw.integers(0, 4, rows)),
     )
     clients = np.split(np.arange(rows), np.cumsum(sizes)[:-1])
-    return Federation(pool, Pool(pool.x[:4], pool.y[:4]), clients, 4, (0.5, 0.4, 0.3), (0.3, 0.2, 0.1))
+    return Federation(pool, Samples(pool.x[:4], pool.y[:4]), clients, 4, (0.5, 0.4, 0.3), (0.3, 0.2, 0.1))
 
 
 def _convolutional() -> nn.Module:
@@ -354,8 +354,8 @@ def test_only_clients_that_take_part_are_made() -> None:
             return rows
 
     draw = np.random.default_rng(0)
-    pool = Pool(torch.from_numpy(draw.random((cohorts.SAMPLES, 6))), torch.from_numpy(draw.integers(0, 3, 10_000)))
-    federation = Federation(pool, Pool(pool.x[:9], pool.y[:9]), Watched(1_000_000), 3)
+    pool = Samples(torch.from_numpy(draw.random((cohorts.SAMPLES, 6))), torch.from_numpy(draw.integers(0, 3, 10_000)))
+    federation = Federation(pool, Samples(pool.x[:9], pool.y[:9]), Watched(1_000_000), 3)
     scenario = Scenario(model="linear", cohort_size=5, epochs=1, device="cpu", rounds=2)
     experiment = build(scenario, method("fedavg"), federation=federation)
     model = initial_state(experiment)

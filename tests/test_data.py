@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from headway.data.batches import Plan, plan
+from headway.data.batches import BatchPlan, plan
 from headway.data.federation import Federation, Samples, federate
 from headway.data.participation import cohort
 from headway.data.sources import data_folder, load
@@ -28,7 +28,7 @@ quick = settings(deadline=None, max_examples=60)
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(found: Plan) -> list[int]:
+def read(found: BatchPlan) -> list[int]:
     """The samples of a plan in the order they are read, padding left out."""
     batches = zip(found.rows, found.counts, strict=True)
     return [int(sample) for rows, count in batches for sample in rows[:count]]
@@ -49,7 +49,7 @@ class TestPlan:
         found = plan(Scenario(batch_size=size, epochs=epochs, batches=order), rows, 0, 1, 2, 0)
         for epoch in range(epochs):
             steps = found.epochs == epoch
-            one = Plan(found.rows[steps], found.counts[steps], found.epochs[steps])
+            one = BatchPlan(found.rows[steps], found.counts[steps], found.epochs[steps])
             assert sorted(read(one)) == sorted(rows.tolist())
         assert np.array_equal(found.epochs, np.repeat(np.arange(epochs), len(found) // epochs))
 

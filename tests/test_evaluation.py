@@ -49,20 +49,20 @@ def test_a_model_that_is_handed_over_scores_as_recorded(buffers: str) -> None:
 def test_where_samples_share_statistics_the_device_s_chunk_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are then the same everywhere, and as equal as can be: nobody is normalised by itself."""
     chosen = experiment("fedavg", "batch_norm_dropout", buffers="keep-local")
-    asked: list[int] = []
+    scored: list[int] = []
 
     class Own:
         def score(self, *given: Any) -> Any:
             raise AssertionError("samples of other chunks would be among these")
 
-    score = evaluation.local.score
+    score = evaluation.score_samples
     monkeypatch.setattr(
-        evaluation.local, "score", lambda rules, w, b, x, y: asked.append(len(x)) or score(rules, w, b, x, y)
+        evaluation, "score_samples", lambda one, w, b, x, y: scored.append(len(x)) or score(one, w, b, x, y)
     )
     monkeypatch.setitem(evaluation.CHUNK, "cpu", 39)
     own: Any = Own()
     assert evaluate(chosen, initial_state(chosen), own) == evaluate(chosen, initial_state(chosen))
-    assert asked == [20, 20] * 2
+    assert scored == [20, 20] * 2
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_an_executor_that_no_longer_takes_the_work_is_chosen_anew(
     fastest("batched")
     chosen()
     fastest("serial")
-    real = selection.made
+    real = selection.make_executor
 
     def refusing(name: str, chosen: Any) -> Executor:
         if name == "batched":

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from conftest import experiment
-from headway.engine import pool, selection
+from headway.engine import pool
 from headway.engine.pool import WorkerPool
+from headway.engine.trial import newcomers, round_input
 from headway.errors import MachineError
 from killed_runs import CONTEXT
 
@@ -27,9 +28,10 @@ forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked
 
 def trained(*pools: WorkerPool) -> None:
     """Every worker of every pool has served a client."""
-    assignment = selection._trial(experiment("fedavg"), range(6))
+    chosen = experiment("fedavg")
+    given, rounds = round_input(chosen), newcomers(chosen, range(6), steps_at_most=3)
     for one in pools:
-        assert len(list(one.run(assignment))) == len(assignment.works)
+        assert len(list(one.run(given, rounds))) == len(rounds)
 
 
 def made(processes: int = 2) -> WorkerPool:
@@ -71,7 +73,7 @@ def test_a_signal_to_the_whole_group_leaves_the_round_to_the_parent(number: sign
 
 
 def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    monkeypatch.setattr(pool, "SHUTDOWN_SECONDS", 0.1)
     own = made(1)
     trained(own)
     (worker,) = own.processes
@@ -183,7 +185,7 @@ def test_a_stopped_worker_is_told_after_a_silence(monkeypatch: pytest.MonkeyPatc
     """Not in its first client, in which a compiler may be at work, but in any after that."""
     monkeypatch.setattr(pool, "_SILENCE", 0.2)
     monkeypatch.setattr(pool, "_LOOK", 0.02)
-    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    monkeypatch.setattr(pool, "SHUTDOWN_SECONDS", 0.1)
     own = made(1)
     try:
         trained(own)
@@ -198,7 +200,7 @@ def test_a_stopped_worker_is_told_after_a_silence(monkeypatch: pytest.MonkeyPatc
 @forking
 def test_a_message_that_a_stopped_worker_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SILENCE", 0.1)
-    monkeypatch.setattr(pool, "_PATIENCE", 0.1)
+    monkeypatch.setattr(pool, "SHUTDOWN_SECONDS", 0.1)
     own = made(1)
     try:
         stopped(own)
