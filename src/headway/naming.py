@@ -73,7 +73,7 @@ def _participation(name: str, taking: re.Match[str], clients: int) -> Settings:
     return {"cohort_size": int(number)}
 
 
-# how the papers train; experiments.md and reference-facts give the sources
+# how the papers and their authors' programs train; docs/scenarios.md gives the sources
 
 _ACG_SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}
 _GRADMA: dict[str, tuple[str, int, int]] = {

@@ -7,7 +7,9 @@ from headway.vectors import Vector
 
 @slot
 class changes:
-    """SGD that uploads Δ_i − (its Δ_i of the last time), in place of Δ_i: MIFA's clients (004 Alg. 6, lines 12–14).
+    """SGD that uploads Δ_i − (its Δ_i of the last time), in place of Δ_i: MIFA's clients.
+
+    Gu et al. 2021, written as in Luo et al. 2023, Alg. 6, lines 12–14.
 
     With `rate_ratio` both are in units of the local rate, Δ_i/η_t, as in MIFA's program.
     """

@@ -13,7 +13,9 @@ from headway.vectors import Vector
 
 @slot
 class remembering:
-    """g̃ = QP(g; [∇f(w_{k−1}), ∇f(φ), w_k − φ]), all on the same batch: GradMA-W (004 Alg. 2 and 7).
+    """g̃ = QP(g; [∇f(w_{k−1}), ∇f(φ), w_k − φ]), all on the same batch: GradMA-W.
+
+    Luo et al. 2023, Alg. 2 and 7.
 
     w_{−1} is the client's own last model, θ⁰ the first time (`last`); `last-or-received` has φ the first time, as the
     program of GradMA-W; `received` has φ in every round, as the program of GradMA. `scope` is one program for the

@@ -1,7 +1,7 @@
 """GradMA's quadratic program: the vector closest to p that has no negative product with any row of M.
 
-    p̃ = argmin ½ ‖p̃ − p‖²  s.t.  ⟨p̃, M[i]⟩ ≥ 0 for every i          (004 Eq. 2)
-    z = argmin_{z ≥ 0} ½ zᵀMMᵀz + (Mp)ᵀz ,  p̃ = p + Mᵀz             (its dual, 004 Eq. 4)
+    p̃ = argmin ½ ‖p̃ − p‖²  s.t.  ⟨p̃, M[i]⟩ ≥ 0 for every i          (Luo et al. 2023, Eq. 2)
+    z = argmin_{z ≥ 0} ½ zᵀMMᵀz + (Mp)ᵀz ,  p̃ = p + Mᵀz             (its dual, Eq. 4 there)
 
 Rows are scaled to unit length first; a row no longer than 1e-30 of the longest is dropped, and a direction that adds
 less than 1e-10 to the rows before it is no direction. Residuals are relative to ‖p‖. In float64 p̃ is within some

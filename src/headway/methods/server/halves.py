@@ -86,7 +86,7 @@ class direction_mean:
 
 @slot
 class velocity_mean:
-    """v ← Σ ω_i v_i, v = 0 at first: FedNAG's server (003 Eq. 4)."""
+    """v ← Σ ω_i v_i, v = 0 at first: FedNAG's server (Yang et al. 2022, Eq. 4)."""
 
     adds = True
     needs = ("upload:velocity",)
@@ -121,7 +121,9 @@ class statistics_mean:
 
 @slot
 class latest_mean:
-    """G ← G + Σ_S p_i (Δ_i − Δ_i^last), G = 0 at first, and the base sees G as its Δ: MIFA (004 Alg. 6, line 17).
+    """G ← G + Σ_S p_i (Δ_i − Δ_i^last), G = 0 at first, and the base sees G as its Δ: MIFA (Gu et al. 2021).
+
+    Written as in Luo et al. 2023, Alg. 6, line 17.
 
     G is the mean over all N of everybody's latest update, absent clients included. MIFA's program has two things more:
     with `rate_ratio` updates come in units of the local rate, and G counts times the round's own; with `wait` θ stays

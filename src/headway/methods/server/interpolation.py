@@ -7,9 +7,9 @@ from headway.vectors import Vector
 
 @slot
 class interpolation:
-    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′: FedAGM's server (002 Alg. 2), V = −m.
+    """θ′ = τ·Σω_iθ_i + (1−τ)φ = φ + τΔ ; m ← θ′ − θ ; θ ← θ′: FedAGM's server, V = −m.
 
-    Lemma 4.1 of 002 follows when φ = θ + λm: m ← λm + τΔ.
+    Kim et al. 2022 (FedAGM), Alg. 2. Their Lemma 4.1 follows when φ = θ + λm: m ← λm + τΔ.
     """
 
     server_rate: Rate = 1.0

@@ -14,7 +14,9 @@ from headway.vectors import Vector
 
 @slot
 class remembering:
-    """d = −Δ ; m ← β₁m̃ + d ; D[i] ← β₂D[i] + d_i ; m̃ ← QP(m; D) ; θ ← θ − η_g m̃: GradMA-S (004 Alg. 3, 4 and 8).
+    """d = −Δ ; m ← β₁m̃ + d ; D[i] ← β₂D[i] + d_i ; m̃ ← QP(m; D) ; θ ← θ − η_g m̃: GradMA-S.
+
+    Luo et al. 2023, Alg. 3, 4 and 8.
 
     D holds the accumulated updates of at most `memory` clients. Who stays is Alg. 4: a newcomer to a full memory
     replaces, among the clients not in this round, the one seen least often (the earliest stored of equals). A memory
