@@ -191,7 +191,7 @@ def repeatable(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def played(run: dict[str, str], folder: Path) -> dict[str, Any]:
-    """What one run gave: its records without the clock, and digests; or the kind of error that ended it."""
+    """What one run gave: its records without the clock, and digests; or the error that ended it."""
     import headway
 
     spelled = run["method"]
@@ -212,7 +212,7 @@ def played(run: dict[str, str], folder: Path) -> dict[str, Any]:
             out=folder,
             observer=Silent(),
         )
-    except headway.UserError as fault:
+    except Exception as fault:  # a mistake in one tree is a difference of this run, and the others are still played
         return {"refused": type(fault).__name__, "words": " ".join(str(fault).split())}
     return {
         "executor": result.executor,
@@ -330,6 +330,8 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], bool]
         every = Counter(one[part] for one in parts)
         wrong = Counter(name.split(", ")[part] for name in differing)
         lines += [f"{title:10} {one:22} {count:5} runs {wrong[one]:5} different" for one, count in every.items()]
+    kinds = Counter(f"{old[name]['refused']}: {old[name]['words']}" for name in refused)
+    lines += [f"refused by both, {count} runs: {words}" for words, count in kinds.items()]
     equal = len(old) - len(differing) - len(refused)
     lines.append(f"{len(old)} runs: {equal} equal, {len(refused)} refused by both, {len(differing)} different")
     return lines, bool(old) and not differing

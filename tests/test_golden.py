@@ -91,7 +91,11 @@ def test_a_refusal_is_equal_to_a_refusal_only(golden: ModuleType, results: dict[
     reworded = {**results, NAMES[0]: {"refused": "UserError", "words": "everybody must take part"}}
     lines, equal = golden.compared(refused, reworded)
     assert equal
-    assert lines[-1] == "2 runs: 1 equal, 1 refused by both, 0 different"
+    assert lines[-2:] == [
+        "refused by both, 1 runs: UserError: it needs everybody",
+        "2 runs: 1 equal, 1 refused by both, 0 different",
+    ]
+    assert not golden.compared(refused, {**refused, NAMES[0]: {"refused": "TypeError", "words": ""}})[1]
     lines, equal = golden.compared(refused, results)
     assert not equal
     assert lines[0] == f"DIFFERENT  {NAMES[0]}: old: it needs everybody; new: played"

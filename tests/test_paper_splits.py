@@ -50,7 +50,7 @@ ACCEPTED = {
     (200, "0.6", 100): (("147", ".041", "96", ".96"), (0.61, 0.0007, 0.53, 0.004)),
     (200, "0.6", 500): (("89", ".049", "70", "1.11"), (0.25, 0.0005, 0.30, 0.0025)),
 }
-"""Classes, α, clients: the four statistics of the authors' split (reference-facts A1.3, one draw of a random split, as
+"""Classes, α, clients: the four statistics of the split of FedACG's program of 2024 (one draw of a random split, as
 printed), and how much each varies from split to split: its standard deviation over 12 to 20 splits."""
 
 ROWS = pytest.mark.parametrize(("classes", "alpha", "clients"), ACCEPTED, ids=lambda value: str(value))
@@ -156,7 +156,7 @@ FIXTURES = {
     ("cifar100", "0.01"): ((3, 498, 1450), 6, 0, 0.23, 9),
 }
 """Data, ω: least, median and largest size of 100 workers, how many have fewer than 64 samples and how many exactly 2,
-the share of the 10 largest, classes of a worker; GradMA's program with seed 0 (reference-facts B1.1)."""
+the share of the 10 largest, classes of a worker; GradMA's program of 2023 with seed 0."""
 
 
 def labels_of(name: str) -> np.ndarray:

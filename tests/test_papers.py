@@ -104,7 +104,7 @@ def test_the_numbers_are_those_of_the_collected_tables() -> None:
     """Where the collection lies beside the repository, our copies are the same, and none is missing."""
     collected = Path(__file__).resolve().parents[2] / "shared" / "papers"
     if not collected.is_dir():
-        pytest.skip(f"there is no {collected}")
+        pytest.skip(f"the tables as they were collected are not beside the repository (there is no {collected})")
     for file in collected.glob("*.csv"):
         paper, name = file.stem.split("_")
         assert (FOLDER / paper / f"{name}.csv").read_bytes() == file.read_bytes(), file.name

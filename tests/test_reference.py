@@ -231,14 +231,17 @@ def test_the_trajectory_is_the_reference_one(spelled: str, variant: str) -> None
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_fednag_with_all_workers_is_the_reference_one(variant: str) -> None:
-    """Alg. 1 of 003 as printed: every worker takes part in every round."""
+    """Yang et al. 2022, Alg. 1, as printed: every worker takes part in every round."""
     experiment = _world("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
     found, _ = _trace(experiment, ALL)
     _agree(found, averaging.fednag(_exported(experiment, ALL), 0.6), {"v": "velocity"})
 
 
 def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
-    """003 Eq. 6: w^f = argmin_k F(w(kτ)), F = Σ_i D_i F_i / D. A large rate makes the last iterate not the best."""
+    """w^f = argmin_k F(w(kτ)), F = Σ_i D_i F_i / D: Yang et al. 2022, Eq. 6.
+
+    A large rate makes the last iterate not the best.
+    """
     experiment = _world("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
     hand = EXECUTORS["serial"](experiment)
     for _, progress in simulate(experiment, hand, ClientStates(), begin(experiment)):  # noqa: B007
@@ -529,7 +532,10 @@ def test_decorrelation_does_not_see_padding() -> None:
     ],
 )
 def test_momentum_goes_with_a_deep_objective(spelled: str, objective: str, lookahead: bool) -> None:
-    """MOONM, FedMLBM (004, section 6.1) and the +ACG of 000, Table 7: the objective compares with the lookahead."""
+    """MOONM, FedMLBM (Luo et al. 2023, section 6.1) and +ACG: the objective compares with the lookahead.
+
+    +ACG is that of Table 7 of FedACG's submission to ICLR 2024.
+    """
     experiment = _world(spelled, _staged, steps=4)
     found, _ = _trace(experiment, DEEP_COHORTS)
     expected = deep.averaged(_exported(experiment, DEEP_COHORTS), OBJECTIVES[objective], 0.6, lookahead)

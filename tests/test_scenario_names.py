@@ -178,7 +178,7 @@ def test_profiles_carry_what_the_programs_do() -> None:
 
 
 def test_the_program_of_2024_has_one_decay() -> None:
-    """A3: η = 0.1·d^r·d^e, so another d is that of rounds and of local epochs, unless both are given."""
+    """η = 0.1·d^r·d^e, so another d is that of rounds and of local epochs, unless both are given."""
     name = "cifar100/dir0.3/100x5%"
     changed = scenario(name, profile="acg24", rate_decay=0.995)
     assert (changed.rate_decay, changed.rate_decay_epoch) == (0.995, 0.995)

@@ -46,7 +46,7 @@ class TestNames:
         refused(name, tmp_path, str(tmp_path), "put", way)
 
     def test_profiles_have_the_constants_of_their_code(self, cifar: Path) -> None:
-        """reference-facts 0.2 and B1."""
+        """The programs of 2021 (FedAGM), 2024 (FedACG) and GradMA's of 2023 normalise images with these."""
         ten, hundred = load("cifar10", str(cifar)), load("cifar100", str(cifar))
         old = (0.2023, 0.1994, 0.2010)
         assert ten.normalisation() == Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))

@@ -8,7 +8,7 @@ from reference.problem import Array, Problem, Trace
 
 
 def fedavg(problem: Problem, server_rate: float = 1.0) -> Trace:
-    """θ ← θ + η_g Σω_i(θ_i − θ) (McMahan et al. 2017; 002 Alg. 1)."""
+    """θ ← θ + η_g Σω_i(θ_i − θ) (McMahan et al. 2017; Kim et al. 2022, FedAGM, Alg. 1)."""
     theta, trace = problem.start, []
     for t, cohort in problem.rounds():
         delta = problem.mean({i: problem.descend(t, i, theta) - theta for i in cohort})
@@ -18,7 +18,10 @@ def fedavg(problem: Problem, server_rate: float = 1.0) -> Trace:
 
 
 def fedprox(problem: Problem, mu: float, half: bool = True) -> Trace:
-    """Clients minimise f + μ/2 ‖w − θ‖² (004 Alg. 5, line 11); without the half as in ACG24 (reference-facts A4.2)."""
+    """Clients minimise f + μ/2 ‖w − θ‖² (Luo et al. 2023, Alg. 5, line 11).
+
+    Without the half it is that of FedACG's program of 2024.
+    """
     theta, trace = problem.start, []
     strength = mu if half else 2 * mu
     for t, cohort in problem.rounds():
@@ -32,7 +35,10 @@ def fedprox(problem: Problem, mu: float, half: bool = True) -> Trace:
 
 
 def fedavgm(problem: Problem, momentum: float, server_rate: float = 1.0, mu: float = 0.0) -> Trace:
-    """d = Σω_i(x_t − x_i), m ← β₁m + d, x ← x − η_g m ; FedProxM: ∇f + μ(w − x_t) on clients (004 Alg. 5)."""
+    """d = Σω_i(x_t − x_i), m ← β₁m + d, x ← x − η_g m ; FedProxM: ∇f + μ(w − x_t) on clients.
+
+    Luo et al. 2023, Alg. 5.
+    """
     theta, trace = problem.start, []
     m = np.zeros_like(theta)
     for t, cohort in problem.rounds():
@@ -48,7 +54,7 @@ def fedavgm(problem: Problem, momentum: float, server_rate: float = 1.0, mu: flo
 
 
 def slowmo(problem: Problem, momentum: float, server_rate: float = 1.0) -> Trace:
-    """m ← βm − Δ/η_t ; θ ← θ − η_g η_t m: momentum in units of the rate (reference-facts A4.3, AGM21)."""
+    """m ← βm − Δ/η_t ; θ ← θ − η_g η_t m: momentum in units of the rate (FedAGM's program of 2021)."""
     theta, trace = problem.start, []
     m = np.zeros_like(theta)
     for t, cohort in problem.rounds():
@@ -64,7 +70,7 @@ def fedadam(
 ) -> Trace:
     """m ← β₁m + (1−β₁)Δ ; v ← β₂v + (1−β₂)Δ² ; θ ← θ + η_g m/(√v + τ) ; v₀ = τ² (Reddi et al. 2021).
 
-    `from_momentum`: m² in place of Δ² (reference-facts A4.4, AGM21).
+    `from_momentum`: m² in place of Δ², as in FedAGM's program of 2021.
     """
     theta, trace = problem.start, []
     m, v = np.zeros_like(theta), np.full_like(theta, eps * eps)
@@ -78,7 +84,7 @@ def fedadam(
 
 
 def fedcm(problem: Problem, alpha: float) -> Trace:
-    """u = αg + (1−α)D ; D ← −Σω_i Δ_i/Σ_kη_k ; θ ← θ + Δ (Xu et al. 2021; reference-facts A4.6)."""
+    """u = αg + (1−α)D ; D ← −Σω_i Δ_i/Σ_kη_k ; θ ← θ + Δ (Xu et al. 2021; FedAGM's program of 2021)."""
     theta, trace = problem.start, []
     common = np.zeros_like(theta)
     for t, cohort in problem.rounds():
@@ -114,9 +120,9 @@ def mimelite(problem: Problem, momentum: float) -> Trace:
 
 
 def fedacg(problem: Problem, lam: float, beta: float, half: bool = True) -> Trace:
-    """000/001 Alg. 1: start and anchor at θ + λm, m ← λm + Δ, θ ← θ + m.
+    """Start and anchor at θ + λm, m ← λm + Δ, θ ← θ + m (Kim et al. 2024, Alg. 1).
 
-    The pull is β/2‖w − φ‖², without the half in ACG24 (reference-facts A4.11).
+    The pull is β/2‖w − φ‖², without the half in the authors' program of 2024.
     """
     theta, trace = problem.start, []
     pull = beta if half else 2 * beta
@@ -135,7 +141,7 @@ def fedacg(problem: Problem, lam: float, beta: float, half: bool = True) -> Trac
 
 
 def fedagm(problem: Problem, lam: float, beta: float, alpha: float, server_rate: float) -> Trace:
-    """002 Alg. 2: φ = θ − λV ; αf + β/2‖w − φ‖² ; θ′ = τ Σω_iθ_i + (1−τ)φ ; V ← −(θ′ − θ)."""
+    """φ = θ − λV ; αf + β/2‖w − φ‖² ; θ′ = τ Σω_iθ_i + (1−τ)φ ; V ← −(θ′ − θ) (Kim et al. 2022, FedAGM, Alg. 2)."""
     theta, trace = problem.start, []
     velocity = np.zeros_like(theta)
     for t, cohort in problem.rounds():
@@ -153,7 +159,9 @@ def fedagm(problem: Problem, lam: float, beta: float, alpha: float, server_rate:
 
 
 def fednag(problem: Problem, gamma: float) -> Trace:
-    """003 Alg. 1: v ← γv − ηg ; w ← w + γv − ηg from the received v ; w, v ← Σω_i w_i, Σω_i v_i over the cohort.
+    """v ← γv − ηg ; w ← w + γv − ηg from the received v ; w, v ← Σω_i w_i, Σω_i v_i over the cohort.
+
+    Yang et al. 2022, Alg. 1.
 
     Weight decay is added to the step and not to v, as for every method here.
     """

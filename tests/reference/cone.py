@@ -1,4 +1,4 @@
-"""GradMA's quadratic program (004, Eq. 2) by trying every set of active constraints."""
+"""GradMA's quadratic program (Luo et al. 2023, Eq. 2) by trying every set of active constraints."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _without(p: Array, rows: Array) -> Array:
 
 
 def nearest_by_tensor(p: Array, rows: Sequence[Array], tensors: Sequence[slice]) -> Array:
-    """The same program for each parameter tensor alone, as in the authors' program (reference-facts B3.1, B3.3)."""
+    """The same program for each parameter tensor alone, as in the authors' program of 2023."""
     found = np.array(p)
     for tensor in tensors:
         found[tensor] = nearest_in_cone(p[tensor], [row[tensor] for row in rows])

@@ -106,7 +106,7 @@ def fedmlb(
 ) -> Objective:
     """CE(z) + λ₁·mean_l CE(b_l) + λ₂·mean_l KL(softmax(b_l/T) ‖ softmax(z/T)), without a factor T².
 
-    b_l is local up to stage l and the received model after it (Kim et al. 2022; reference-facts A4.10). One path for
+    b_l is local up to stage l and the received model after it (Kim et al. 2022, FedMLB, Eq. 4 to 6). One path for
     every stage but the last; frozen weights get no gradient.
     """
 
@@ -132,7 +132,7 @@ def _not_true(logits: Array, y: Array) -> Array:
 def fedntd(net: Network, received: Array, beta: float, temperature: float, mixed: bool = False) -> Objective:
     """CE + β·KL(received ‖ local) on softmax(z/T) without the true class (Lee et al. 2022).
 
-    `mixed`: (1−β)·CE + β·KL (reference-facts A4.8).
+    `mixed`: (1−β)·CE + β·KL, as in FedACG's program of 2024.
     """
 
     def value(w: Array, x: Array, y: Array) -> complex:
@@ -144,7 +144,9 @@ def fedntd(net: Network, received: Array, beta: float, temperature: float, mixed
 
 
 def fedlc(net: Network, counts: Array, temperature: float, others: bool = False) -> Objective:
-    """−log[e^{z_y − Tn_y^{−1/4}} / Σ_c e^{z_c − Tn_c^{−1/4}}] over the classes the client holds (reference-facts A4.7).
+    """−log[e^{z_y − Tn_y^{−1/4}} / Σ_c e^{z_c − Tn_c^{−1/4}}] over the classes the client holds.
+
+    This is FedACG's program of 2024.
 
     `others`: the sum leaves the true class out (Zhang et al. 2022, Eq. 5). With one class it is empty, and the loss 0.
     """
@@ -167,8 +169,8 @@ def feddecorr(net: Network, beta: float, program: bool = False) -> Objective:
     """CE + β·‖K‖_F²/d², K the correlation matrix of the batch's features (Shi et al. 2023).
 
     X is centred and divided by √(unbiased variance + 1e-8), the authors' guard against features that do not vary;
-    K = XᵀX/(B − 1). `program`: mean of M_ij² over i ≠ j with M = XᵀX, divided by B (reference-facts A4.9).
-    A batch of one has no correlations: 0.
+    K = XᵀX/(B − 1). `program`: mean of M_ij² over i ≠ j with M = XᵀX, divided by B, as in
+    FedACG's program of 2024. A batch of one has no correlations: 0.
     """
 
     def value(w: Array, x: Array, y: Array) -> complex:
@@ -195,7 +197,7 @@ def averaged(
 ) -> Trace:
     """m ← βm + Δ, θ ← θ + m, clients minimising objective(received model, own previous model, client).
 
-    A newcomer's previous model is θ⁰. `lookahead`: clients start from θ + βm (000 Alg. 1).
+    A newcomer's previous model is θ⁰. `lookahead`: clients start from θ + βm (Kim et al. 2024, FedACG, Alg. 1).
     """
     theta, trace = problem.start, []
     m = np.zeros_like(theta)

@@ -1,4 +1,4 @@
-"""GradMA-W, GradMA-S and GradMA (004 Alg. 1-4, 7, 8)."""
+"""GradMA-W, GradMA-S and GradMA (Luo et al. 2023, Alg. 1-4, 7, 8)."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Memory:
 def before_first(previous: str, own: Array | None, start: Array, received: Array) -> Array:
     """x_{−1}: `last` the client's own last model, at first θ⁰ (Alg. 1, line 2).
 
-    `last-or-received`: at first x_t, as in the authors' GradMA-W; `received`: always x_t, as in their GradMA
-    (reference-facts B3.1).
+    `last-or-received`: at first x_t, as in the GradMA-W of the authors' program of 2023; `received`: always x_t, as in
+    its GradMA.
     """
     if previous == "received" or (own is None and previous == "last-or-received"):
         return received

@@ -41,7 +41,7 @@ def scaffold(problem: Problem, server_rate: float = 1.0) -> Trace:
 def feddyn(problem: Problem, alpha: float, mu: float | None = None) -> Trace:
     """f − ⟨h_i, w⟩ + α/2‖w − θ‖² ; h_i ← h_i − αΔ_i ; h ← h − αΣ_S p_iΔ_i ; θ ← Σω_iθ_i − h/α.
 
-    Acar et al. 2021; `mu` in place of the quadratic term's α as in AGM21 (reference-facts A4.5).
+    Acar et al. 2021; `mu` in place of the quadratic term's α as in FedAGM's program of 2021.
     """
     theta, trace = problem.start, []
     h, own = np.zeros_like(theta), _zeros(problem)
@@ -116,7 +116,10 @@ def mifa_program(problem: Problem, in_rates: bool = True, wait: bool = True) -> 
 
 
 def mifam(problem: Problem, momentum: float = 0.0, server_rate: float = 1.0) -> Trace:
-    """004 Alg. 6: d ← d + Σ_S p_i(g_i − g_i^old), g_i = x_t − x_i ; m ← β₁m + d ; x ← x − η_g m. MIFA: β₁ = 0."""
+    """d ← d + Σ_S p_i(g_i − g_i^old), g_i = x_t − x_i ; m ← β₁m + d ; x ← x − η_g m. MIFA: β₁ = 0.
+
+    Luo et al. 2023, Alg. 6.
+    """
     theta, trace = problem.start, []
     old = _zeros(problem)
     d, m = np.zeros_like(theta), np.zeros_like(theta)
