@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from headway.bench.table import write_result
-from headway.data.federation import Federation, Pool
+from headway.data.federation import Federation, Samples
 from headway.engine.building import build
 from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
@@ -66,8 +66,8 @@ def play(case: Case) -> dict[str, Any]:
     """One case in this process: seconds of each round after the first, and the most memory it ever had."""
     draw = generator(0, "bench/data")
     x = torch.from_numpy(draw.integers(0, 256, (SAMPLES, FEATURES), dtype=np.uint8))
-    pool = Pool(x, torch.from_numpy(draw.integers(0, CLASSES, SAMPLES)))
-    federation = Federation(pool, Pool(pool.x[:100], pool.y[:100]), Clients(case.population), CLASSES)
+    pool = Samples(x, torch.from_numpy(draw.integers(0, CLASSES, SAMPLES)))
+    federation = Federation(pool, Samples(pool.x[:100], pool.y[:100]), Clients(case.population), CLASSES)
     scenario = Scenario(
         model="mlp",
         cohort_size=case.cohort,

@@ -270,6 +270,13 @@ RENAMED_TENSORS: dict[str, str] = {}
 """Tensors of a checkpoint that the new tree calls otherwise: {name in the old tree: name in the new one}."""
 
 
+def renamed(tensor: str) -> str:
+    """The new tree's name of a tensor in a checkpoint of the old one: slots may have other names by now, too."""
+    from headway.methods.renamed import RENAMED  # here, an old tree, which plays this script too, lacks the table
+
+    return "/".join(RENAMED.get(part, part) for part in RENAMED_TENSORS.get(tensor, tensor).split("/"))
+
+
 def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Results of a tree by the runs' names: those known, and the others played in a process of their own."""
     with tempfile.TemporaryDirectory() as place:
@@ -307,7 +314,7 @@ def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     if len(old["records"]) != len(new["records"]):
         return f"rounds: {len(old['records'])} / {len(new['records'])}"
     for what in ("model", "checkpoint"):
-        before = {RENAMED_TENSORS.get(name, name): value for name, value in old[what].items()}
+        before = {renamed(name): value for name, value in old[what].items()}
         for name in sorted(before.keys() | new[what].keys()):
             if before.get(name) != new[what].get(name):
                 missing = [side for side, one in (("old", before), ("new", new[what])) if name not in one]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from headway.engine.client_rounds import ClientRound, ClientState, CohortRounds
+from headway.data.cohort import Cohort
+from headway.engine.client_rounds import ClientRound, ClientState, CohortRounds, StateOf, Turn
 from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
 from headway.engine.network import Buffers
-from headway.errors import ClientError, Diverged
+from headway.errors import Diverged
 from headway.methods.slots import Message, State, Uploads
 from headway.trees import conformed, copied, laid_out, leaves_of, refill, row, tree_map
 from headway.vectors import Vector, known
@@ -91,17 +92,11 @@ class Aggregator:
     leaves every client as it was.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        clients: Sequence[int],
-        round: int,
-        stored: Callable[[int], ClientState | None],
-    ) -> None:
-        self.experiment, self.clients, self.round = experiment, clients, round
-        self.weights, self.share = experiment.weights(clients)
+    def __init__(self, experiment: Experiment, cohort: Cohort, round: int, stored: StateOf) -> None:
+        self.experiment, self.cohort, self.clients, self.round = experiment, cohort, cohort.clients, round
+        self.weights, self.share = experiment.weights(self.clients)
         """ω_i of those that count, and the share of all clients' weight that they have together."""
-        self.failures = Failures(clients, round)
+        self.failures = Failures(self.clients, round)
         self.states: dict[int, ClientState] = {}
         """What clients keep after this round."""
         self._stored = stored
@@ -109,8 +104,10 @@ class Aggregator:
         self._sum: Averaged | None = None
         self._each: dict[int, dict[str, Vector]] = {}
         self._reports: list[tuple[tuple[int, ...], Tensor]] = []
-        self.places: Sequence[int] = range(len(clients))
+        self.places: Sequence[int] = range(len(self.clients))
         """The places in the cohort of those that count."""
+        self._turn: tuple[Sequence[int], CohortRounds] | None = None
+        """The places in the cohort of those that train now, and their rounds."""
         self.loss = 0.0
         self.steps = self.bytes_up = self.samples = self.computed = 0
 
@@ -118,8 +115,36 @@ class Aggregator:
         """What a client holds now: from its turn before in this round, else from before the round."""
         return self.states[client] if client in self.states else self._stored(client)
 
-    def add(self, places: Sequence[int], group: Group, rounds: CohortRounds) -> None:
-        """A group's results; `places` are those of its clients in the cohort, `rounds` what they were given to do."""
+    def turns(self) -> Iterator[CohortRounds]:
+        """The rounds of everybody's first draw, of everybody's second draw, …; `add` takes what comes of them.
+
+        In the end, clients that failed are left out.
+        """
+        for repeat, places in enumerate(self.cohort.turns):
+            cut = self.cohort.truncated
+            turn = Turn(
+                round=self.round,
+                clients=tuple(self.clients[place] for place in places),
+                weights=self.weights[list(places)],
+                truncated={at: cut[place] for at, place in enumerate(places) if place in cut},
+                repeat=repeat,
+            )
+            rounds = self.experiment.client_rounds.of(turn, self.state_of)
+            self._turn = places, rounds
+            yield rounds
+            self.failures.faults |= {places[at]: fault for at, fault in (rounds.failures or {}).items()}
+        if len(self.failures):
+            self._leave_out()
+
+    def add(self, group: Group) -> None:
+        """The results of a group of the clients that train now."""
+        assert self._turn is not None
+        turn, rounds = self._turn
+        self._add([turn[position] for position in group.positions], group, rounds)
+        rounds.release(group.positions)
+
+    def _add(self, places: Sequence[int], group: Group, rounds: CohortRounds) -> None:
+        """`places` are those of the group's clients in the cohort."""
         trained, positions = group.trained, group.positions
         self.computed += group.computed
         partial = group.partial or self._summed(trained, rounds, positions)
@@ -158,11 +183,8 @@ class Aggregator:
         owner = f"the client state of method '{self.experiment.method.name}'"
         self.states[given.client] = laid_out(conformed(state, given.state, owner), given.state)
 
-    def leave_out(self, faults: Mapping[int, ClientError | Diverged]) -> None:
-        """Go on without the clients that failed, by their places: the weights of all others sum to 1 again."""
-        self.failures.faults |= faults
-        if not len(self.failures):
-            return
+    def _leave_out(self) -> None:
+        """Go on without the clients that failed: the weights of all others sum to 1 again."""
         self.places = self.failures.left()
         factor = 1 / float(self.weights[self.places].sum())
         self._sum = tree_map(lambda leaf: leaf * factor, self._sum)

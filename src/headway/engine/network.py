@@ -65,9 +65,6 @@ class _Skeleton:
     def to(self, device: torch.device, dtype: torch.dtype) -> None:
         self.module.to(device, dtype)
 
-    def __call__(self, tensors: Buffers, inputs: tuple[Any, ...]) -> Any:
-        return functional_call(self.module, tensors, inputs, tie_weights=self.tied)
-
 
 class Network:
     """The module's computation, apart from its numbers.
@@ -140,28 +137,38 @@ class Network:
 
     def train(self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
         """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""
-        outputs, tensors = self._call(self._training, w, buffers, (x,), weight, key)
-        return outputs, {name: tensors[name] for name in buffers}
+        skeleton, tensors = self._training, self._tensors(self._training, w, buffers, weight, key)
+        answer = functional_call(skeleton.module, tensors, self._inputs(x), tie_weights=skeleton.tied)
+        after = {name: tensors[self._prefix + name] for name in buffers}
+        return self._output(answer), after
 
     def evaluate(self, w: Vector, buffers: Buffers, x: Tensor) -> Tensor:
         """Logits of a pass in evaluation mode."""
         weight = torch.ones(len(x), device=x.device, dtype=next(iter(w.leaves.values())).dtype)
         key = torch.zeros(2, dtype=torch.int64, device=x.device)
-        return self._call(self._evaluating, w, buffers, (x,), weight, key)[0].logits
+        skeleton, tensors = self._evaluating, self._tensors(self._evaluating, w, buffers, weight, key)
+        return self._output(
+            functional_call(skeleton.module, tensors, self._inputs(x), tie_weights=skeleton.tied)
+        ).logits
 
     def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         """Logits from the output of a stage, in training mode, buffers unchanged."""
-        return self._call(self._training, w, buffers, (hidden, stage + 1), weight, key)[0].logits
+        skeleton, tensors = self._training, self._tensors(self._training, w, buffers, weight, key)
+        return self._output(
+            functional_call(skeleton.module, tensors, (hidden, stage + 1), tie_weights=skeleton.tied)
+        ).logits
 
-    def _call(
-        self,
-        skeleton: _Skeleton,
-        w: Vector,
-        buffers: Buffers,
-        inputs: tuple[Any, ...],
-        weight: Tensor,
-        key: Tensor,
-    ) -> tuple[Output, Buffers]:
+    @property
+    def _prefix(self) -> str:
+        """Before each name of a tensor in the module that is called."""
+        return "module." if self.needs_stages else ""
+
+    def _inputs(self, x: Tensor) -> tuple[Any, ...]:
+        """What the module is called with: the samples, and where they begin if it is run stage by stage."""
+        return (x, 0) if self.needs_stages else (x,)
+
+    def _tensors(self, skeleton: _Skeleton, w: Vector, buffers: Buffers, weight: Tensor, key: Tensor) -> Buffers:
+        """All numbers that a pass reads, by name; it assigns new buffers there."""
         own = {name: buffer.clone() if name in skeleton.written else buffer for name, buffer in buffers.items()}
         tensors: Buffers = {**self.frozen, **w.leaves, **own}
         for number, place, child in skeleton.dropouts:
@@ -169,12 +176,11 @@ class Network:
             tensors[place + "headway_key"] = random.fold(key, number)
         for place in skeleton.norms:
             tensors[place + "headway_weight"] = weight
-        if not skeleton.staged:
-            return Output(skeleton(tensors, inputs)), tensors
-        passed = {f"module.{name}": tensor for name, tensor in tensors.items()}
-        outputs = skeleton(passed, inputs if len(inputs) == 2 else (*inputs, 0))
-        after = {name.removeprefix("module."): tensor for name, tensor in passed.items()}
-        return Output(outputs[-1], tuple(outputs[:-1]), self.branches), after
+        return {self._prefix + name: tensor for name, tensor in tensors.items()} if self._prefix else tensors
+
+    def _output(self, answer: Any) -> Output:
+        """A pass's answer: logits, and the outputs of stages where these are asked for."""
+        return Output(answer[-1], tuple(answer[:-1]), self.branches) if self.needs_stages else Output(answer)
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:
         """The user's module with these numbers in it, in their own type: float64 of a run in float64, else float32.

@@ -9,13 +9,12 @@ from typing import Protocol
 from headway.data.cohort import Cohort
 from headway.engine import server
 from headway.engine.aggregate import Aggregator
-from headway.engine.client_rounds import ClientState, Turn
+from headway.engine.client_rounds import ClientState
 from headway.engine.executor import Executor, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.failures import FailedClient
-from headway.engine.network import Buffers
 from headway.engine.server import GlobalState, ServerMessage, ServerUpdate
-from headway.errors import ClientError, ServerDiverged
+from headway.errors import ServerDiverged
 from headway.methods.slots import Message
 from headway.trees import nbytes
 
@@ -71,44 +70,16 @@ def run_round(
     outcome = _before(experiment, sent, cohort, round)
     if not cohort.clients:
         return state, outcome
-    message = server.received(experiment.method, sent, experiment.network.parameters)
-    uploads = _collected(experiment, message, sent.buffers, store, executor, cohort, round)
-    update = _updated(experiment, state, message, uploads, executor)
-    state, outcome = _after(experiment, update, uploads, cohort, outcome)
-    for client in dict.fromkeys(cohort.clients):
-        if client in uploads.states:
-            store.put(client, uploads.states[client])
-    return state, outcome
-
-
-def _collected(
-    experiment: Experiment,
-    message: Message,
-    buffers: Buffers,
-    store: ClientStore,
-    executor: Executor,
-    cohort: Cohort,
-    round: int,
-) -> Aggregator:
-    """Everybody's local training, added up."""
-    uploads = Aggregator(experiment, cohort.clients, round, store.get)
-    given = RoundInput(round, message, buffers)
-    faults: dict[int, ClientError] = {}
-    for repeat, places in enumerate(cohort.turns):
-        turn = Turn(
-            round=round,
-            clients=tuple(cohort.clients[place] for place in places),
-            weights=uploads.weights[list(places)],
-            truncated={at: cohort.truncated[place] for at, place in enumerate(places) if place in cohort.truncated},
-            repeat=repeat,
-        )
-        rounds = experiment.client_rounds.of(turn, uploads.state_of)
+    given = RoundInput(round, server.received(experiment.method, sent, state.theta), sent.buffers)
+    uploads = Aggregator(experiment, cohort, round, store.get)
+    for rounds in uploads.turns():
         for group in executor.run(given, rounds):
-            uploads.add([places[at] for at in group.positions], group, rounds)
-            rounds.release(group.positions)
-        faults |= {places[at]: fault for at, fault in (rounds.failures or {}).items()}
-    uploads.leave_out(faults)
-    return uploads
+            uploads.add(group)
+    update = _updated(experiment, state, given.message, uploads, executor)
+    state, outcome = _after(experiment, update, uploads, cohort, outcome)
+    for client, kept in uploads.states.items():
+        store.put(client, kept)
+    return state, outcome
 
 
 def _updated(
