@@ -1,0 +1,98 @@
+"""The tasks that have a name, and a user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from headway.errors import UserError, nearest
+from headway.tasks import metrics as judged_by
+from headway.tasks.metrics import Metric
+from headway.tasks.named_metrics import metric_of
+from headway.tasks.task import (
+    Answer,
+    Target,
+    Task,
+    binary_cross_entropy,
+    counted,
+    cross_entropy,
+    one_hot_error,
+    squared_error,
+    token_cross_entropy,
+)
+
+classification = Task("classification", cross_entropy, "cross-entropy", (judged_by.accuracy,))
+squared_classification = Task(
+    "classification", one_hot_error, "squared error to one-hot classes", (judged_by.accuracy,)
+)
+regression = Task("regression", squared_error, "squared error", (judged_by.rmse, judged_by.r2))
+binary = Task("binary", binary_cross_entropy, "binary cross-entropy", (judged_by.label_accuracy,))
+multilabel = Task(
+    "multilabel", binary_cross_entropy, "binary cross-entropy", (judged_by.label_accuracy, judged_by.exact_match)
+)
+tokens = Task(
+    "tokens",
+    token_cross_entropy,
+    "cross-entropy a token",
+    (judged_by.perplexity, judged_by.bits, judged_by.accuracy),
+    units=counted,
+    class_axis=-1,
+)
+segmentation = Task("segmentation", cross_entropy, "cross-entropy a pixel", (judged_by.accuracy,), units=counted)
+
+TASKS = {one.name: one for one in (classification, regression, binary, multilabel, tokens, segmentation)}
+
+
+def task_of(given: str | Task | Callable[[Answer, Target], Tensor], metrics: Sequence[object] = ()) -> Task:
+    """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
+    task = _task(given)
+    asked = [metric_of(one, task.name) for one in metrics]
+    names = [one.name for one in asked]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"metrics has '{name}' twice")
+    own = [one for one in task.metrics if one.name not in names]
+    return dataclasses.replace(task, metrics=(*asked, *own))
+
+
+def _task(given: str | Task | Callable[[Answer, Target], Tensor]) -> Task:
+    if isinstance(given, Task):
+        return given
+    if isinstance(given, str):
+        if given not in TASKS:
+            raise UserError(f"there is no task '{given}'{nearest(given, TASKS)} (known: {', '.join(TASKS)})")
+        return TASKS[given]
+    if not callable(given) or inspect.isclass(given):
+        raise UserError(
+            f"task is of type {type(given).__name__}; give a name ({', '.join(TASKS)}), a loss f(output, target) that "
+            "returns one number a sample, or a headway.Task"
+        )
+    return own(given)
+
+
+def own(loss: Callable[[Answer, Target], Tensor], metrics: tuple[Metric, ...] = ()) -> Task:
+    """A task with a user's loss f(output, target) → one number a sample. Without metrics, the loss is the headline."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+
+    def checked(output: Answer, target: Target) -> Tensor:
+        found = loss(output, target)
+        rows = _rows(target)
+        if not isinstance(found, Tensor) or found.shape != (rows,):
+            got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise UserError(
+                f"the loss '{name}' returned {got} for {rows} samples; it must return one number a sample, so with "
+                "torch's losses write reduction='none' and take the mean over all axes but the first"
+            )
+        return found
+
+    return Task("own", checked, f"the loss '{name}'", metrics or (judged_by.loss,))
+
+
+def _rows(target: Target) -> int:
+    first = (
+        target if isinstance(target, Tensor) else next(iter(target.values() if isinstance(target, dict) else target))
+    )
+    return len(first)

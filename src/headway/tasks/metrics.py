@@ -1,0 +1,162 @@
+"""Metrics: what each sample contributes, and the number that many samples' contributions make.
+
+A metric keeps one row a sample, so the same rows give its value on the whole test set and on each client's own part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.errors import UserError
+from headway.trees import leaves_of
+
+Answer = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+"""What a network answers for a batch: one tensor, or a tuple or a dictionary of tensors, each with one row a sample."""
+
+Target = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+"""What a batch should be answered with."""
+
+Rows = Tensor | tuple[Tensor, ...]
+"""What samples contribute to a metric: tensors with one row a sample."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Samples with a network's answer to them."""
+
+    answer: Answer
+    target: Target
+    losses: Tensor
+    """Shape (batch,): the task's loss of each sample."""
+    units: Tensor | None
+    """Shape (batch,): over how many tokens or pixels the loss of each sample is the mean; None where over one."""
+    class_axis: int = 1
+    """The axis of the answer that has one logit for each class."""
+
+    @property
+    def logits(self) -> Tensor:
+        """The answer where it is one tensor."""
+        if not isinstance(self.answer, Tensor):
+            raise UserError("this metric reads one tensor of outputs, but the model answers with several")
+        return self.answer
+
+    @property
+    def labels(self) -> Tensor:
+        """The target where it is one tensor."""
+        if not isinstance(self.target, Tensor):
+            raise UserError("this metric reads one tensor of targets, but a sample has several")
+        return self.target
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is on some samples."""
+
+    name: str
+    rows: Callable[[Judged], Rows]
+    """What each sample of a batch contributes, on the device of the batch."""
+    value: Callable[[Rows], float]
+    """The metric of the samples with these rows, on the host."""
+    higher_is_better: bool = True
+    percent: bool = False
+    """Whether it is a share, which tables show in percent."""
+    tasks: tuple[str, ...] = ()
+    """The tasks that it can judge; empty: any."""
+
+
+def mean_of(rows: Rows) -> float:
+    """The mean over samples; of rows (sum, count) the sum of the first by that of the second."""
+    (only,) = leaves_of(rows)
+    values: Tensor = only.double()
+    if values.dim() == 1:
+        return float(values.mean())
+    sums = values.sum(0)
+    return float(sums[0] / sums[1])
+
+
+def _hits(judged: Judged) -> Tensor:
+    """Whether each sample's largest logit, or each unit's, is the right one."""
+    return judged.logits.argmax(judged.class_axis) == judged.labels
+
+
+def _right(judged: Judged) -> Tensor:
+    return _by_sample(_hits(judged), judged.units)
+
+
+def _by_sample(hits: Tensor, units: Tensor | None) -> Tensor:
+    """Hits as rows: of samples with several units, how many are right and how many count."""
+    if units is None:
+        return hits
+    return torch.stack([hits.flatten(1).sum(1).double(), units.double()], dim=1)
+
+
+def _right_sign(judged: Judged) -> Tensor:
+    """The share of a sample's labels that the sign of the logit gets right."""
+    target = judged.labels
+    right = (judged.logits.reshape(target.shape) > 0) == (target > 0.5)
+    return right if right.dim() == 1 else right.flatten(1).double().mean(1)
+
+
+def _all_signs(judged: Judged) -> Tensor:
+    target = judged.labels
+    return ((judged.logits.reshape(target.shape) > 0) == (target > 0.5)).reshape(len(target), -1).all(1)
+
+
+def _losses(judged: Judged) -> Tensor:
+    """(loss · units, units) of each sample."""
+    losses = judged.losses.double()
+    units = torch.ones_like(losses) if judged.units is None else judged.units.double()
+    return torch.stack([losses * units, units], dim=1)
+
+
+def _absolute(judged: Judged) -> Tensor:
+    target = judged.labels
+    return (judged.logits.reshape(len(target), -1) - target.reshape(len(target), -1)).abs().double().mean(1)
+
+
+def _squared_and_targets(judged: Judged) -> Rows:
+    return judged.losses.double(), judged.labels.double().reshape(len(judged.labels), -1)
+
+
+def _r2(rows: Rows) -> float:
+    """1 − Σ(ŷ − y)²/Σ(y − ȳ)², over all outputs together; not a number where the targets are all the same."""
+    losses, targets = rows
+    spread = float(targets.var(0, unbiased=False).mean())
+    return 1 - float(losses.mean()) / spread if spread > 0 else math.nan
+
+
+def top(k: int) -> Metric:
+    """The share of samples whose true class is among the k largest logits."""
+
+    def rows(judged: Judged) -> Tensor:
+        logits, axis = judged.logits, judged.class_axis
+        largest = logits.topk(min(k, logits.shape[axis]), dim=axis).indices
+        return _by_sample((largest == judged.labels.unsqueeze(axis)).any(axis), judged.units)
+
+    return Metric(f"top{k}", rows, mean_of, percent=True, tasks=("classification", "tokens", "segmentation"))
+
+
+_CLASSES = ("classification", "tokens", "segmentation")
+_SIGNS = ("binary", "multilabel")
+
+accuracy = Metric("accuracy", _right, mean_of, percent=True, tasks=_CLASSES)
+label_accuracy = Metric("accuracy", _right_sign, mean_of, percent=True, tasks=_SIGNS)
+exact_match = Metric("exact_match", _all_signs, mean_of, percent=True, tasks=("multilabel",))
+rmse = Metric("rmse", _losses, lambda rows: math.sqrt(mean_of(rows)), higher_is_better=False, tasks=("regression",))
+mae = Metric("mae", _absolute, mean_of, higher_is_better=False, tasks=("regression",))
+r2 = Metric("r2", _squared_and_targets, _r2, tasks=("regression",))
+perplexity = Metric(
+    "perplexity", _losses, lambda rows: math.exp(min(mean_of(rows), 700.0)), higher_is_better=False, tasks=("tokens",)
+)
+bits = Metric(
+    "bits_per_character", _losses, lambda rows: mean_of(rows) / math.log(2), higher_is_better=False, tasks=("tokens",)
+)
+loss = Metric("loss", _losses, mean_of, higher_is_better=False)
+
+METRICS = {one.name: one for one in (accuracy, top(3), top(5), exact_match, rmse, mae, r2, perplexity, bits)}
+"""The metrics that have a name; `topK` is one for every K, and `torchmetrics:NAME` one of that library's."""

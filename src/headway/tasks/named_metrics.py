@@ -1,0 +1,70 @@
+"""Metrics by their names, as a user's functions, or as those of torchmetrics."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from torch import Tensor
+
+from headway.errors import UserError, nearest
+from headway.tasks import torch_metrics
+from headway.tasks.metrics import METRICS, Answer, Judged, Metric, Target, label_accuracy, mean_of, top
+
+
+def metric_of(given: object, task: str) -> Metric:
+    """A metric by its name, as a function of (output, target), as one of torchmetrics', or as it is."""
+    found = _metric(given, task)
+    if found.tasks and task not in (*found.tasks, "own"):
+        raise UserError(f"metric '{found.name}' judges {' or '.join(found.tasks)}, but the task is {task}")
+    return found
+
+
+def _metric(given: object, task: str) -> Metric:
+    if isinstance(given, Metric):
+        return given
+    if isinstance(given, str):
+        return _named(given, task)
+    if isinstance(given, torch_metrics.Updated) and not inspect.isclass(given):
+        return torch_metrics.adapted(given)
+    if callable(given) and not inspect.isclass(given):
+        return own(given)
+    raise UserError(
+        f"metrics has {given!r:.60}; give a name ({', '.join(METRICS)}), a function of (output, target), a "
+        "headway.Metric or a metric of torchmetrics"
+    )
+
+
+def _named(name: str, task: str) -> Metric:
+    if name.startswith("torchmetrics:"):
+        return torch_metrics.named(name.removeprefix("torchmetrics:"))
+    number = name.removeprefix("top").removeprefix("-")
+    if name.startswith("top") and number.isascii() and number.isdigit() and 0 < int(number) < 10**6:
+        return top(int(number))
+    if name == "accuracy" and task in label_accuracy.tasks:
+        return label_accuracy
+    if name not in METRICS:
+        raise UserError(
+            f"there is no metric '{name}'{nearest(name, METRICS)} (known: {', '.join(METRICS)}; topK for any K; "
+            "torchmetrics:NAME)"
+        )
+    return METRICS[name]
+
+
+def own(function: Callable[[Answer, Target], Tensor]) -> Metric:
+    """A user's function of (output, target) → one number a sample; the metric is their mean.
+
+    An attribute `higher_is_better = False` of the function says that less is better.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def rows(judged: Judged) -> Tensor:
+        found = function(judged.answer, judged.target)
+        if not isinstance(found, Tensor) or found.shape != judged.losses.shape:
+            got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise UserError(
+                f"metric '{name}' returned {got} for {len(judged.losses)} samples; it must return one number a sample"
+            )
+        return found
+
+    return Metric(name, rows, mean_of, higher_is_better=getattr(function, "higher_is_better", True))

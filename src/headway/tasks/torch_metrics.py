@@ -1,0 +1,82 @@
+"""Metrics of torchmetrics: F1, AUROC, IoU and all others that take (outputs, targets)."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from headway.errors import UserError, nearest
+from headway.tasks.metrics import Judged, Metric, Rows
+
+
+@runtime_checkable
+class Updated(Protocol):
+    """What is used of a metric of torchmetrics."""
+
+    higher_is_better: bool | None
+
+    def update(self, outputs: Tensor, targets: Tensor, /) -> None: ...
+    def compute(self) -> Tensor: ...
+    def reset(self) -> None: ...
+
+
+def adapted(metric: Updated, name: str | None = None) -> Metric:
+    """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together."""
+
+    def rows(judged: Judged) -> Rows:
+        return judged.logits, judged.labels
+
+    def value(rows: Rows) -> float:
+        outputs, targets = rows
+        own = copy.deepcopy(metric)
+        own.reset()
+        own.update(outputs.float() if outputs.is_floating_point() else outputs, targets)
+        found = own.compute()
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise UserError(
+                f"metric '{called}' computes more than one number; ask it for their mean, such as average='macro'"
+            )
+        return float(found)
+
+    called = name or type(metric).__name__
+    return Metric(called, rows, value, higher_is_better=metric.higher_is_better is not False)
+
+
+def named(text: str) -> Metric:
+    """`F1Score(task="multiclass", num_classes=10)` as `F1Score:task=multiclass,num_classes=10`."""
+    try:
+        import torchmetrics
+    except ImportError as fault:
+        raise UserError("metrics of torchmetrics need the package: pip install 'headway[metrics]'") from fault
+    name, _, options = text.partition(":")
+    kinds = {
+        one: kind
+        for one, kind in vars(torchmetrics).items()
+        if inspect.isclass(kind) and issubclass(kind, torchmetrics.Metric)
+    }
+    if name not in kinds:
+        raise UserError(f"torchmetrics has no metric '{name}'{nearest(name, kinds)}")
+    arguments = dict(_option(name, one) for one in filter(None, options.split(",")))
+    try:
+        metric = kinds[name](**arguments)
+    except (TypeError, ValueError) as fault:
+        raise UserError(f"torchmetrics' {name} cannot be made: {str(fault).splitlines()[0]}") from fault
+    assert isinstance(metric, Updated)
+    return adapted(metric, name)
+
+
+def _option(metric: str, text: str) -> tuple[str, str | int | float | bool]:
+    name, equals, value = (piece.strip() for piece in text.partition("="))
+    if not equals or not value:
+        raise UserError(f"torchmetrics' {metric}: option '{name}' has no value; write {name}=VALUE")
+    if value in ("true", "false"):
+        return name, value == "true"
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
