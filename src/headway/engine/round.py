@@ -77,8 +77,9 @@ def run_round(
             uploads.add(group)
     update = _updated(experiment, state, given.message, uploads, executor)
     state, outcome = _after(experiment, update, uploads, cohort, outcome)
-    for client, kept in uploads.states.items():
-        store.put(client, kept)
+    for client in dict.fromkeys(cohort.clients):
+        if client in uploads.states:
+            store.put(client, uploads.states[client])
     return state, outcome
 
 
