@@ -23,7 +23,7 @@ from typing import Any
 
 from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
-from headway.scenario_names import PROFILES
+from headway.scenario_names import PROFILES, TASK_NAMES
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
@@ -129,6 +129,13 @@ class Scenario:
         "new order each round, or one stream across rounds",
         among=("reshuffled", "continued"),
     )
+    task: str = _setting(
+        "training",
+        "auto",
+        "what is learnt; auto is classification for whole numbers and regression for others; own is given in Python",
+        role="problem",
+        among=("auto", *TASK_NAMES, "own"),
+    )
     loss: str = _setting(
         "training",
         "auto",
@@ -142,7 +149,14 @@ class Scenario:
     weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0, most=1e30)
     clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0, most=1e30)
 
-    target: float | None = _setting("watching", None, "accuracy to reach, as a share such as 0.8", above=0.0, most=1.0)
+    metrics: str | None = _setting(
+        "watching",
+        None,
+        "metrics beside the task's own, the headline first: mae, top5, torchmetrics:F1Score:task=binary, …",
+    )
+    target: float | None = _setting(
+        "watching", None, "what the headline is to reach: an accuracy as a share such as 0.8, or a loss", above=0.0
+    )
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
     validation: float | None = _setting(
@@ -187,6 +201,11 @@ class Scenario:
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
         if self.participation is not None and self.cohort_size is not None:
             raise UserError("participation and cohort_size are both given; give one of them")
+        if self.target is not None and self.target > 1 and self.task in ("auto", "classification") and not self.metrics:
+            raise UserError(
+                f"target is {self.target:g}; it must be at most 1.0 (an accuracy is a share; for another headline "
+                "name the task, such as --task regression)"
+            )
         if self.stop_at_target and self.target is None:
             raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
 

@@ -30,6 +30,9 @@ PROFILES = ("paper", "agm21", "acg24", "gradma-code")
 """Whose settings a name stands for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
 2024, or of GradMA's program."""
 
+TASK_NAMES = ("classification", "regression", "binary", "multilabel", "tokens", "segmentation")
+"""The tasks that have a name; `headway.tasks` has their losses and metrics."""
+
 EXAMPLES = (
     "fashion/dir0.3/60x10%, fashion/iid/60x6, cifar10/dir0.3/100x5%, mnist/gradma0.01/100x10 or femnist/natural/5%"
 )

@@ -93,7 +93,8 @@ class LocalSGD:
 
     def train(self, batches: Sequence[Tensor]) -> None:
         """One step for each batch; a batch is the rows of its samples."""
-        x, y = self.pool.x, self.pool.y
+        x, y = self.pool.x, self.pool.labels
+        assert isinstance(x, Tensor)
         for rows in batches:
             loss = F.cross_entropy(self.module(self.normalise(x[rows])), y[rows])
             self.optimiser.zero_grad(set_to_none=True)
@@ -187,7 +188,7 @@ def _trial(local: LocalSGD, variant: Variant, batches: Sequence[Tensor]) -> floa
         for _ in range(1 + TRIALS):
             start = time.perf_counter()
             local.train(batches)
-            wait_for(local.pool.y.device)
+            wait_for(local.pool.labels.device)
             taken.append(time.perf_counter() - start)
     return min(taken[1:])
 

@@ -65,7 +65,8 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         row = int(self.rows[number])
-        return self.normalise(self.pool.x[row]), self.pool.y[row]
+        assert isinstance(self.pool.x, Tensor)
+        return self.normalise(self.pool.x[row]), self.pool.labels[row]
 
 
 def _tutorial_training(message: Any, client: int, job: PeerJob) -> tuple[nn.Module, int]:

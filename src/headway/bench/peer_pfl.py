@@ -66,7 +66,7 @@ def _users(workload: Workload, device: torch.device) -> Any:
     pool = federation.train.to(device)
     assert isinstance(pool.x, Tensor)
     return [
-        PyTorchTensorDataset((pool.x[torch.from_numpy(rows)], pool.y[torch.from_numpy(rows)]), user_id=str(number))
+        PyTorchTensorDataset((pool.x[torch.from_numpy(rows)], pool.labels[torch.from_numpy(rows)]), user_id=str(number))
         for number, rows in enumerate(federation.clients)
     ]
 

@@ -141,7 +141,7 @@ def describe(
     if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
-    rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
+    rows = split(chosen.partition, source.train.labels.numpy(), chosen.clients, chosen.split_seed, source.users)
     found, counts = described(chosen, source, rows)
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
@@ -158,7 +158,7 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
     from headway.data import statistics
 
     if source.classes:
-        counts = statistics.class_counts(source.train.y.numpy(), rows, source.classes)
+        counts = statistics.class_counts(source.train.labels.numpy(), rows, source.classes)
         mixes = dataclasses.asdict(statistics.mixes(counts))
     else:
         counts = np.array([[len(own)] for own in rows])

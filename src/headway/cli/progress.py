@@ -78,7 +78,7 @@ class Bar:
         if self.waiting is not None:
             self.waiting.stop()
         self.progress.start()
-        self._say_task(experiment.task)
+        self._say_task(experiment.task_in_words)
         self.task = self.progress.add_task(
             f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headway import random
-from headway.data.federation import Windows
+from headway.data.columns import Columns, Windows, shapes
 from headway.errors import UserError
 
 DEGREES = {"papers": 10.0, "crop-flip": 0.0}
@@ -23,15 +23,20 @@ _BITS = 20
 """Sine and cosine are rounded to this many binary places."""
 
 
-def check(kind: str, samples: Tensor | Windows) -> None:
+def check(kind: str, samples: Columns) -> None:
     """Refuse samples that are not uint8 images, for which augmentation is not defined."""
     images = isinstance(samples, Tensor) and samples.dtype == torch.uint8 and samples.dim() == 4
     if kind != "none" and not images:
-        what = "text" if isinstance(samples, Windows) else str(samples.dtype).removeprefix("torch.")
         raise UserError(
-            f"augmentation is '{kind}', which is for uint8 images (channels, height, width), but samples are {what} of "
-            f"shape {tuple(samples.shape[1:])}; use --augmentation none"
+            f"augmentation is '{kind}', which is for uint8 images (channels, height, width), but samples are "
+            f"{_kind(samples)} of shape {shapes(samples)}; use --augmentation none"
         )
+
+
+def _kind(samples: Columns) -> str:
+    if isinstance(samples, Tensor):
+        return str(samples.dtype).removeprefix("torch.")
+    return "text" if isinstance(samples, Windows) else "several tensors"
 
 
 def augmented(x: Tensor, words: Tensor, kind: str) -> Tensor:

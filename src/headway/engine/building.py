@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headway import random
 from headway.data import augmentation, partition, sources
 from headway.data.batches import planned_steps
-from headway.data.federation import Federation, federate
+from headway.data.federation import Federation
 from headway.data.finite import check_finite
+from headway.data.own_data import federate
+from headway.data.own_samples import Padding
 from headway.data.validation import held_out
+from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
 from headway.engine.network import Network
-from headway.errors import UserError, in_words
+from headway.engine.task_choice import check_target, named_metrics, named_task, task_for
+from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
+from headway.tasks.known import OwnTask
+from headway.tasks.task import Task
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 MOST_SAMPLES = 100_000_000
@@ -45,7 +50,7 @@ def device_of(name: str) -> torch.device:
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
     clients = partition.split(
-        scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed, source.users
+        scenario.partition, source.train.labels.numpy(), scenario.clients, scenario.split_seed, source.users
     )
     constants = source.normalisation(scenario.profile)
     return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
@@ -75,16 +80,6 @@ def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
     return dataclasses.replace(scenario, clients=population, participation=share, cohort_size=None)
 
 
-def _inputs(module: nn.Module) -> list[str]:
-    """The names of what a module cannot be called without."""
-    parameters = inspect.signature(module.forward).parameters.values()
-    return [
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-    ]
-
-
 def _checked_model(model: nn.Module) -> nn.Module:
     """A user's own network, if its parameters hold numbers; what is no network is refused where it is copied."""
     tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
@@ -96,37 +91,6 @@ def _checked_model(model: nn.Module) -> nn.Module:
     return model
 
 
-def _check_output(network: Network, federation: Federation, dtype: torch.dtype) -> None:
-    """The model takes a sample and answers with one number for each class; else say so before anything runs."""
-    sample = federation.inputs(federation.test.x[:2], dtype)
-    try:
-        with torch.no_grad():
-            logits = network.evaluate(network.parameters, network.buffers, sample)
-    except Exception as fault:
-        if len(several := _inputs(network.original)) > 1:
-            raise UserError(
-                f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
-                "and let the model take it apart"
-            ) from fault
-        own = not isinstance(fault, RuntimeError | ValueError | TypeError | IndexError)
-        cause = in_words(fault) if own else (str(fault).splitlines() or [type(fault).__name__])[0]
-        advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
-        raise UserError(
-            f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}"
-        ) from fault
-    if not isinstance(logits, Tensor):
-        raise UserError(f"the model answers with a {type(logits).__name__}; it must return one tensor")
-    if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
-        raise UserError(
-            f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"
-        )
-    if not federation.classes and logits.numel() != len(sample) * federation.outputs:
-        raise UserError(
-            f"the model answers {len(sample)} samples with shape {tuple(logits.shape)}, but a target is "
-            f"{federation.outputs} number{'s' if federation.outputs > 1 else ''}"
-        )
-
-
 def build(
     scenario: Scenario,
     method: Method,
@@ -135,25 +99,32 @@ def build(
     clients: Sequence[Any] | None = None,
     test: Any = None,
     federation: Federation | None = None,
+    task: OwnTask | None = None,
+    metrics: Sequence[object] = (),
+    padding: Padding = None,
 ) -> Experiment:
     """An experiment from names alone, or with the user's own model, and own client datasets and test set or federation.
+
+    `task` is a loss of the user's own, `metrics` are the user's own, and `padding` fills samples of different lengths.
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
     if (clients is None) != (test is None):
         raise UserError("own data needs both clients (one dataset each) and a test set")
     if clients is not None:
-        federation = federate(clients, test)
+        federation = federate(clients, test, task="own" if task is not None else scenario.task, padding=padding)
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = _scenario_federation(scenario)
+    learnt = task_for(scenario, federation, task, metrics)
+    scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))
     whole = federation
     if scenario.validation is not None:
         federation = held_out(federation, scenario.validation, scenario.split_seed)
     federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
     augmentation.check(scenario.augmentation, federation.train.x)
-    _check_targets(scenario, method, federation)
+    check_target(scenario, method, federation, learnt)
     scenario = _settled(scenario, method, len(federation.clients))
     split = federation
     if method.pooled:
@@ -174,7 +145,8 @@ def build(
         method=method,
         federation=federation,
         split=split,
-        network=_network(scenario, method, federation, model, device, dtype),
+        task=learnt,
+        network=_network(scenario, method, federation, model, learnt, device, dtype),
         samples=federation.train.to(device),
         device=device,
         dtype=dtype,
@@ -187,6 +159,7 @@ def _network(
     method: Method,
     federation: Federation,
     model: nn.Module | None,
+    task: Task,
     device: torch.device,
     dtype: torch.dtype,
 ) -> Network:
@@ -194,25 +167,13 @@ def _network(
     if model is not None:
         module = _checked_model(model)
     else:
-        module = random.built(
-            lambda: build_network(scenario.model, federation.sample_shape, federation.outputs), scenario.seed, "model"
-        )
+        shape = federation.sample_shape
+        if not isinstance(shape, tuple):
+            raise UserError(f"a sample has several parts; the network '{scenario.model}' takes one: give a model")
+        module = random.built(lambda: build_network(scenario.model, shape, federation.outputs), scenario.seed, "model")
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
-    _check_output(network, federation, dtype)
+    check_answer(network, federation, task, dtype)
     return network.to(device, dtype)
-
-
-def _check_targets(scenario: Scenario, method: Method, federation: Federation) -> None:
-    """Refuse a target accuracy, or a method that compares classes, where targets are numbers."""
-    if federation.classes:
-        return
-    if scenario.target is not None:
-        raise UserError("target is an accuracy, but the targets of this data are numbers; leave --target out")
-    if "classes" in method.needs("model"):
-        raise UserError(
-            f"{method.name} compares the probabilities of classes, but the targets of this data are numbers; use a "
-            "method that does not, such as fedavg, or whole numbers as labels"
-        )
 
 
 def _check_cohort(scenario: Scenario, method: Method, federation: Federation) -> None:

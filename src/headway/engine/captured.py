@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from headway.data.columns import Tensors
 from headway.engine.aggregate import Group, PartialAggregate, TrainedClients, partial_aggregate
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.client_rounds import ClientState, CohortRounds
@@ -25,7 +26,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.engine.pinned import PinnedArrays
-from headway.engine.scoring import score
+from headway.engine.scoring import Scored, score
 from headway.engine.simulated import finish
 from headway.methods.slots import Message, State
 from headway.trees import copied, leaves_of, row, stack, tree_map
@@ -249,21 +250,21 @@ class CapturedCohort:
         return self._wholes.get(steps)
 
 
-Scored = tuple[Vector, Buffers, Tensor, Tensor]
+Given = tuple[Vector, Buffers, Tensors, Tensors]
 """(w, buffers, x, y)."""
 
 
 class CapturedEvaluation:
     """A captured pass in evaluation mode over a number of samples."""
 
-    def __init__(self, experiment: Experiment, layout: str, compiled: bool, given: Scored) -> None:
+    def __init__(self, experiment: Experiment, layout: str, compiled: bool, given: Given) -> None:
         self.place = fixed_copy(given)
         options: Mapping[str, Any] = SEPARATE if layout == "streams" else {}
         function = traced(lambda *place: score(experiment, *place), self.place, compiled=compiled, options=options)
         self.result = room_for(function(*self.place))
         self.graph = captured(lambda: fill(self.result, function(*self.place)), new_stream())
 
-    def replay(self, given: Scored) -> tuple[Tensor, Tensor]:
+    def replay(self, given: Given) -> Scored:
         fill(self.place, given)
         self.graph.replay()
         return copied(self.result)  # type: ignore[no-any-return]

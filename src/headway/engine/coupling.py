@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from headway import random
+from headway.data import columns
 from headway.engine.client_arrays import ClientArrays, DeviceArrays
 from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
@@ -105,9 +106,11 @@ class _Probe:
         _, buffers, _, w = self._point(SCALES[0])
         rows = torch.from_numpy(self._rows(2 * SAMPLES)).to(self.device)
         experiment, network = self.experiment, self.experiment.network
-        x = experiment.federation.inputs(experiment.samples.x[rows], self.dtype)
+        x = experiment.federation.inputs(experiment.samples.read(rows)[0], self.dtype)
         beside = network.evaluate(w, buffers, x)
-        alone = torch.cat([network.evaluate(w, buffers, half) for half in (x[:SAMPLES], x[SAMPLES:])])
+        halves = (columns.read(x, part) for part in (slice(SAMPLES), slice(SAMPLES, None)))
+        answers = [network.evaluate(w, buffers, half) for half in halves]
+        alone = tree_map(lambda *parts: torch.cat(parts), *answers)
         return not _finite(alone) or _differ(alone, beside, self.tolerance)
 
     def _rows(self, count: int) -> np.ndarray:
@@ -129,7 +132,7 @@ class _Probe:
             step, gradient_at = training.placed_step(carry, message, arrays, index, round)
             gradient, value, after = gradient_at(w)
             direction, memory = self.experiment.method.direction(w, gradient, carry["memory"], step)
-            outputs = step.forward(w).logits[:known]
+            outputs = columns.read(step.forward(w).logits, slice(known))
         return {
             "the outputs": outputs,
             **{f"the buffer '{name}'": buffer for name, buffer in after.items()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.data import columns
 from headway.data.federation import Samples
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
-from headway.engine.scoring import outputs
+from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
 from headway.engine.server import GlobalState
 from headway.errors import ServerDiverged, UserError
+from headway.tasks.metrics import Answer
+from headway.trees import leaves_of, tree_map
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
 """Samples that are scored at once, at most, by kind of device: on a GPU every chunk has costs of its own."""
@@ -25,12 +29,8 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 @dataclass(frozen=True)
 class Scores:
     loss: float
-    accuracy: float | None
-    """Share of test samples whose largest logit is right; None where targets are numbers."""
-    rmse: float | None
-    """√loss, where targets are numbers."""
-    r2: float | None
-    """1 − Σ(ŷ − y)²/Σ(y − ȳ)², where targets are numbers."""
+    metrics: dict[str, float]
+    """The task's metrics by name; one that these samples do not define is left out."""
     client_accuracy_std: float | None
     """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix.
 
@@ -41,26 +41,47 @@ class Scores:
     global_loss: float | None
     """On all clients' data, where it is asked for."""
 
+    def numbers(self) -> dict[str, float]:
+        """All that was measured, by name."""
+        named = {
+            "loss": self.loss,
+            **self.metrics,
+            "client_accuracy_std": self.client_accuracy_std,
+            "client_accuracy_low": self.client_accuracy_low,
+            "global_loss": self.global_loss,
+        }
+        return {name: value for name, value in named.items() if value is not None}
 
-def _scored(
-    experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None
-) -> tuple[Tensor, Tensor]:
-    """(losses, whether the largest logit is right) of each sample of a samples on the device, in order, on the host."""
+
+def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> Scored:
+    """What each of some samples on the device contributes to the loss and the metrics, in order, on the host."""
     joint = experiment.network.joint
     size = _even(len(samples), CHUNK["cpu" if joint else experiment.device.type])
     own = None if joint else getattr(executor, "score", None)
     if own and len(samples) % size and experiment.scores_jointly:
         own = None  # its last chunk would be filled
     score = own or partial(score_samples, experiment)
-    losses, right = [], []
+    parts = []
     for start in range(0, len(samples), size):
         # what is captured takes whole chunks: a last one is filled with samples scored before, which count once
         first = min(start, len(samples) - size) if own else start
-        part = slice(first, first + size)
-        some, correct = score(state.theta, state.buffers, samples.x[part], samples.y[part])
-        losses.append(some[start - first :])
-        right.append(correct[start - first :])
-    return torch.cat(losses).cpu(), torch.cat(right).cpu()
+        found = score(state.theta, state.buffers, *samples.read(slice(first, first + size)))
+        parts.append(tree_map(lambda rows, skip=start - first: rows[skip:], found))
+    return tree_map(lambda *rows: torch.cat(rows).cpu(), *parts)  # type: ignore[no-any-return]
+
+
+def _losses(scored: Scored) -> Tensor:
+    losses = scored["loss"]
+    assert isinstance(losses, Tensor)
+    return losses
+
+
+def _mean_loss(scored: Scored) -> float:
+    """The loss a sample, a token or a pixel."""
+    losses, units = _losses(scored), scored.get("units")
+    if not isinstance(units, Tensor):
+        return float(losses.mean())
+    return float((losses * units).sum() / units.sum())
 
 
 def _even(count: int, most: int) -> int:
@@ -70,11 +91,24 @@ def _even(count: int, most: int) -> int:
 
 def _global_loss(experiment: Experiment, state: GlobalState, executor: Executor | None, round: int) -> float:
     """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
-    losses, _ = _scored(experiment, state, experiment.samples, executor)
-    loss = float((losses * experiment.sample_weights).sum())
+    scored = _scored(experiment, state, experiment.samples, executor)
+    losses, units = _losses(scored), scored.get("units")
+    weights = experiment.sample_weights
+    if isinstance(units, Tensor):
+        weights = weights * _relative(units, experiment.federation.clients)
+    loss = float((losses * weights).sum())
     if not math.isfinite(loss):
         raise _not_finite(experiment, state, losses, experiment.samples, "the clients' data", round)
     return loss
+
+
+def _relative(units: Tensor, clients: Sequence[np.ndarray]) -> Tensor:
+    """The units of each sample by the mean of its client's: F_i is a mean over tokens, not over samples."""
+    relative = torch.zeros_like(units)
+    for rows in clients:
+        own = units[torch.as_tensor(rows)]
+        relative[torch.as_tensor(rows)] = own / own.mean()
+    return relative
 
 
 def _not_finite(
@@ -84,10 +118,10 @@ def _not_finite(
 
     A finite loss says enough: it is not one where a logit is NaN or +∞, or where that of the true class is −∞.
     """
-    bad = torch.nonzero(~losses.isfinite()).flatten().to(samples.y.device)
-    inputs = experiment.federation.inputs(samples.x[bad], experiment.dtype)
-    for what, values in (("inputs", inputs), ("targets", samples.y[bad])):
-        wrong = bad[~values.reshape(len(bad), -1).isfinite().all(1)]
+    bad = torch.nonzero(~losses.isfinite()).flatten()
+    x, y = samples.read(bad.to(leaves_of(columns.read(samples.y, slice(0, 1)))[0].device))
+    for what, values in (("inputs", experiment.federation.inputs(x, experiment.dtype)), ("targets", y)):
+        wrong = bad[~_rows_finite(values).cpu()]
         if len(wrong):
             return UserError(
                 f"round {round}: in {where} the {what} of {_which(wrong, losses)} are not finite numbers; correct them "
@@ -95,11 +129,17 @@ def _not_finite(
             )
     size = _even(len(samples), CHUNK["cpu" if experiment.network.joint else experiment.device.type])
     start = int(bad[0]) // size * size
-    answers = outputs(experiment, state.theta, state.buffers, samples.x[start : start + size])
-    fault = "loss is" if bool(answers[int(bad[0]) - start].isfinite().all()) else "model's outputs are"
+    answers = outputs(experiment, state.theta, state.buffers, samples.read(slice(start, start + size))[0])
+    fault = "loss is" if bool(_rows_finite(answers)[int(bad[0]) - start]) else "model's outputs are"
     return ServerDiverged(
         f"round {round}: in {where} the {fault} not finite for {_which(bad, losses)}; {experiment.advice}"
     )
+
+
+def _rows_finite(values: Answer) -> Tensor:
+    """Whether all numbers of each sample are finite."""
+    each = [part.reshape(len(part), -1).isfinite().all(1) for part in leaves_of(values)]
+    return torch.stack(each).all(0)
 
 
 def _which(samples: Tensor, losses: Tensor) -> str:
@@ -111,27 +151,27 @@ def evaluate(experiment: Experiment, state: GlobalState, executor: Executor | No
 
     What is not a finite number has no score: it is refused, as it is in training.
     """
-    test = experiment.federation.test
-    losses, correct = _scored(experiment, state, experiment.test, executor)
-    loss = float(losses.mean())
+    scored = _scored(experiment, state, experiment.test, executor)
+    loss = _mean_loss(scored)
     if not math.isfinite(loss):
-        raise _not_finite(experiment, state, losses, experiment.test, "the test set", round)
+        raise _not_finite(experiment, state, _losses(scored), experiment.test, "the test set", round)
     wanted = experiment.scenario.global_loss or experiment.method.keeps_best
     global_loss = _global_loss(experiment, state, executor, round) if wanted else None
-    if not experiment.federation.classes:
-        return Scores(loss, None, *_regression(loss, test.y), None, None, global_loss)
-    accuracy = float(correct.double().mean())
-    per_client = _by_client(experiment.class_mixes, correct.numpy(), test.y.numpy())
+    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
+    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
+    return Scores(loss, metrics, *_over_clients(experiment, scored), global_loss)
+
+
+def _over_clients(experiment: Experiment, scored: Scored) -> tuple[float | None, float | None]:
+    """(deviation, mean of the lowest tenth) of the clients' accuracies by their class mixes."""
+    correct = scored.get("metric/accuracy")
+    if not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
+        return None, None
+    per_client = _by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy())
     if not len(per_client):
-        return Scores(loss, accuracy, None, None, None, None, global_loss)
+        return None, None
     lowest = np.sort(per_client)[: max(len(per_client) // 10, 1)]
-    return Scores(loss, accuracy, None, None, float(per_client.std()), float(lowest.mean()), global_loss)
-
-
-def _regression(loss: float, y: Tensor) -> tuple[float, float | None]:
-    """(RMSE, R²) of a mean squared error over all outputs; a constant target has no R²."""
-    spread = float(y.double().reshape(len(y), -1).var(0, unbiased=False).mean())
-    return math.sqrt(loss), 1 - loss / spread if spread > 0 else None
+    return float(per_client.std()), float(lowest.mean())
 
 
 def _by_client(mixes: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> np.ndarray:

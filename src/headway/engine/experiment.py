@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.data.batches import has_short_batches, planned_steps
+from headway.data.columns import Tensors
 from headway.data.federation import Federation, Samples
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.task import doubt, task_in_words
@@ -21,7 +22,8 @@ from headway.engine.determinism import DETERMINISTIC
 from headway.engine.network import Network
 from headway.methods.method import Method
 from headway.scenario import Scenario
-from headway.trees import copied, leaves_of
+from headway.tasks.task import Task
+from headway.trees import copied, leaves_of, tree_map
 
 MIXES_AT_MOST = 1000
 
@@ -36,6 +38,8 @@ class Experiment:
     """Who holds what. A centralised method has one client here, which holds everybody's samples."""
     split: Federation
     """The data as it was split among clients, for a centralised method too."""
+    task: Task
+    """What is learnt, and how it is judged."""
     network: Network
     samples: Samples
     """The training samples on the run's device."""
@@ -50,20 +54,21 @@ class Experiment:
         """N, the number of clients."""
         return len(self.federation.clients)
 
-    @property
-    def squared(self) -> bool:
-        """Whether classes, too, are trained with squared error."""
-        return self.scenario.loss == "squared"
-
     @cached_property
-    def task(self) -> str:
-        """What the targets were taken for, the loss and the measure, in words."""
-        return task_in_words(self.federation, self.squared)
+    def task_in_words(self) -> str:
+        """What the targets were taken for, the loss and the metrics."""
+        return task_in_words(self.federation, self.task)
 
     @cached_property
     def doubt(self) -> str | None:
         """Why the task may not be the one that is meant, where something speaks for it."""
-        return doubt(self.federation)
+        return doubt(self.federation) if self.scenario.task == "auto" else None
+
+    def targets(self, y: Tensors) -> Tensors:
+        """Raw targets as a loss takes them: numbers in the parameters' type, classes as they are."""
+        if isinstance(y, Tensor):
+            return y.to(self.dtype) if y.is_floating_point() else y
+        return tree_map(lambda part: self.targets(part), y)  # type: ignore[no-any-return]
 
     @cached_property
     def weight_total(self) -> float:

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
+from headway.data.columns import Tensors
 from headway.engine.aggregate import Group
 from headway.engine.captured import CapturedCohort, CapturedEvaluation
 from headway.engine.client_rounds import CohortRounds
@@ -15,13 +15,14 @@ from headway.engine.executor import CannotExecute, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.local_training import LocalTraining
 from headway.engine.network import Buffers
-from headway.engine.scoring import score
+from headway.engine.scoring import Scored, score
 from headway.errors import ClientError, UserError, first_words
+from headway.trees import leaves_of
 from headway.vectors import Vector
 
 CAPTURED_EVALUATIONS = 2
 """Shapes and types of samples for which an evaluation is captured: those of the test and of the training set."""
-Form = tuple[torch.Size, torch.dtype, torch.Size, torch.dtype]
+Form = tuple[tuple[torch.Size, torch.dtype], ...]
 """Shape and type of inputs, shape and type of targets."""
 
 
@@ -78,9 +79,10 @@ class Graphed:
         except Exception as fault:
             raise CannotExecute(f"{type(fault).__name__}: {first_words(fault)}") from fault
 
-    def score(self, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def score(self, w: Vector, buffers: Buffers, x: Tensors, y: Tensors) -> Scored:
         """`scoring.score`, replayed; samples of a shape or type for which it was not captured are scored without it."""
-        given, form = (w, buffers, x, y), (x.shape, x.dtype, y.shape, y.dtype)
+        given = (w, buffers, x, y)
+        form = tuple((part.shape, part.dtype) for part in (*leaves_of(x), *leaves_of(y)))
         room = len(self._evaluations) < CAPTURED_EVALUATIONS and self._captures_evaluations
         experiment = self.training.experiment
         if form not in self._evaluations and room:

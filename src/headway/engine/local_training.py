@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from headway import random
 from headway.data.augmentation import augmented
@@ -23,6 +22,7 @@ from headway.engine.client_arrays import DeviceArrays
 from headway.engine.network import Buffers
 from headway.errors import UserError
 from headway.methods.slots import Batch, Client, End, Facts, Message, Output, State, Step
+from headway.tasks.metrics import Answer
 from headway.trees import register_record, tree_map
 from headway.vectors import Vector, known
 
@@ -62,19 +62,6 @@ class Upload:
 
 Gradient = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
 """The gradient of the whole objective at a point, its value, and the buffers after the pass."""
-
-
-def task_losses(logits: Tensor, y: Tensor, squared: bool = False) -> Tensor:
-    """Task losses of shape (batch,): cross-entropy for classes, squared error for numbers.
-
-    `squared`: the mean over C outputs of (z − e_y)² for classes, e_y one-hot: linear regression whose largest output is
-    its answer (FedNAG's Figure 4 has its loss and its accuracy).
-    """
-    if squared and not y.is_floating_point():
-        y = (y.unsqueeze(1) == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
-    if y.is_floating_point():
-        return ((logits.reshape(len(logits), -1) - y.reshape(len(y), -1)) ** 2).mean(1)
-    return F.cross_entropy(logits, y, reduction="none")
 
 
 @dataclass(frozen=True)
@@ -174,7 +161,7 @@ class LocalTraining:
             index=index,
             round=round,
             draw_key=lambda: random.fold(arrays.key, index),
-            losses=lambda logits: task_losses(logits, batch.y, experiment.squared),
+            losses=lambda logits: experiment.task.loss(logits, batch.y),
             forward=lambda at: self._forward(at, buffers, batch, key)[0],
             resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
             grad_at=lambda at: gradient_at(at)[0],
@@ -231,12 +218,16 @@ class LocalTraining:
     def _forward(self, w: Vector, buffers: Buffers, batch: Batch, key: Tensor) -> tuple[Output, Buffers]:
         with self.experiment.forward_precision():
             output, after = self.experiment.network.train(w, buffers, batch.x, batch.weight, key)
-        return replace(output, logits=_by_sample(output.logits, batch).to(self.experiment.dtype)), after
+        return replace(output, logits=self._answer(output.logits, batch)), after
 
     def _resumed(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, batch: Batch, key: Tensor) -> Tensor:
         with self.experiment.forward_precision():
             logits = self.experiment.network.resume(w, buffers, stage, hidden, batch.weight, key)
         return _by_sample(logits, batch).to(self.experiment.dtype)
+
+    def _answer(self, answer: Answer, batch: Batch) -> Any:
+        """The network's answer in the parameters' type, with one row a sample."""
+        return tree_map(lambda part: _by_sample(part, batch).to(self.experiment.dtype), answer)
 
     def _batch(self, rows: Tensor, count: Tensor, key: Tensor | None = None, width: int | None = None) -> Batch:
         """Samples as the network takes them, augmented where the scenario says so and a key is given.
@@ -246,28 +237,31 @@ class LocalTraining:
         experiment = self.experiment
         rows = rows if width is None else rows[:width]
         weight = (torch.arange(rows.shape[0], device=rows.device) < count).to(experiment.dtype)
-        x, y = experiment.samples.x[rows], experiment.samples.y[rows]
+        x, y = experiment.samples.read(rows)
         if experiment.scenario.augmentation != "none" and key is not None:
+            assert isinstance(x, Tensor), "only images are augmented"
             x = augmented(x, key, experiment.scenario.augmentation)
-        targets = y.to(experiment.dtype) if y.is_floating_point() else y
-        return Batch(experiment.federation.inputs(x, experiment.dtype), targets, weight)
+        targets, units = experiment.targets(y), experiment.task.units
+        inputs = experiment.federation.inputs(x, experiment.dtype)
+        return Batch(inputs, targets, weight, None if units is None else units(targets).to(experiment.dtype))
 
     def _full_gradient(self, buffers: Buffers, arrays: DeviceArrays, at: Vector) -> Vector:
         """∇f_i over the client's whole data in chunks; rows beyond n_i are padding."""
         if not arrays.whole.shape[0]:
             raise UserError('full_grad_at is called and not declared; add needs = ("model:full_gradient",) to the slot')
-        total = at.zeros()
+        total, count = at.zeros(), torch.zeros((), dtype=self.experiment.dtype, device=self.device)
         for start in range(0, arrays.whole.shape[0], FULL_GRADIENT_CHUNK):
             rows = arrays.whole[start : start + FULL_GRADIENT_CHUNK]
             batch = self._batch(rows, arrays.size - start)
 
             def summed(w: Vector, batch: Batch = batch) -> tuple[Tensor, Buffers]:
                 output, _ = self._forward(w, buffers, batch, arrays.key)
-                losses = task_losses(output.logits, batch.y, self.experiment.squared)
-                return (losses * batch.weight).sum(), {}
+                losses = self.experiment.task.loss(output.logits, batch.y)
+                return (losses * batch.share).sum(), {}
 
             total = total + self._value_and_grad(summed, at)[0]
-        return total / arrays.size
+            count = count + batch.share.sum()
+        return total / (arrays.size if self.experiment.task.units is None else count.clamp(min=1))
 
 
 def _twice(result: tuple[Tensor, Buffers]) -> tuple[Tensor, tuple[Tensor, Buffers]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -13,10 +13,13 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from headway import random
+from headway.data.columns import Tensors
 from headway.errors import UserError
 from headway.methods.slots import Output
 from headway.models.staged import branch_points
 from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
+from headway.tasks.metrics import Answer
+from headway.trees import leaves_of
 from headway.vectors import Vector
 
 Buffers = dict[str, Tensor]
@@ -135,20 +138,21 @@ class Network:
         changed.buffers = {name: change(leaf) for name, leaf in self.buffers.items()}
         return changed
 
-    def train(self, w: Vector, buffers: Buffers, x: Tensor, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
+    def train(self, w: Vector, buffers: Buffers, x: Tensors, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
         """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""
         skeleton, tensors = self._training, self._tensors(self._training, w, buffers, weight, key)
-        answer = functional_call(skeleton.module, tensors, self._inputs(x), tie_weights=skeleton.tied)
+        answer = functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
         after = {name: tensors[self._prefix + name] for name in buffers}
         return self._output(answer), after
 
-    def evaluate(self, w: Vector, buffers: Buffers, x: Tensor) -> Tensor:
+    def evaluate(self, w: Vector, buffers: Buffers, x: Tensors) -> Answer:
         """Logits of a pass in evaluation mode."""
-        weight = torch.ones(len(x), device=x.device, dtype=next(iter(w.leaves.values())).dtype)
-        key = torch.zeros(2, dtype=torch.int64, device=x.device)
+        leaf = leaves_of(x)[0]
+        weight = torch.ones(len(leaf), device=leaf.device, dtype=next(iter(w.leaves.values())).dtype)
+        key = torch.zeros(2, dtype=torch.int64, device=leaf.device)
         skeleton, tensors = self._evaluating, self._tensors(self._evaluating, w, buffers, weight, key)
         return self._output(
-            functional_call(skeleton.module, tensors, self._inputs(x), tie_weights=skeleton.tied)
+            functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
         ).logits
 
     def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
@@ -163,9 +167,15 @@ class Network:
         """Before each name of a tensor in the module that is called."""
         return "module." if self.needs_stages else ""
 
-    def _inputs(self, x: Tensor) -> tuple[Any, ...]:
-        """What the module is called with: the samples, and where they begin if it is run stage by stage."""
-        return (x, 0) if self.needs_stages else (x,)
+    def _inputs(self, x: Tensors) -> tuple[tuple[object, ...], dict[str, Tensor]]:
+        """The arguments that the module is called with: the samples, and where they begin if it is run by stages.
+
+        A sample that is a tuple is given as arguments in order, one that is a dictionary as keyword arguments.
+        """
+        first = (0,) if self.needs_stages else ()
+        if isinstance(x, Mapping):
+            return first, dict(x)
+        return (*x, *first) if isinstance(x, tuple) else (x, *first), {}
 
     def _tensors(self, skeleton: _Skeleton, w: Vector, buffers: Buffers, weight: Tensor, key: Tensor) -> Buffers:
         """All numbers that a pass reads, by name; it assigns new buffers there."""
@@ -179,8 +189,16 @@ class Network:
         return {self._prefix + name: tensor for name, tensor in tensors.items()} if self._prefix else tensors
 
     def _output(self, answer: Any) -> Output:
-        """A pass's answer: logits, and the outputs of stages where these are asked for."""
-        return Output(answer[-1], tuple(answer[:-1]), self.branches) if self.needs_stages else Output(answer)
+        """A pass's answer: logits, and the outputs of stages where these are asked for.
+
+        A dictionary with `logits`, as the models of Hugging Face give it, stands for these.
+        """
+        if self.needs_stages:
+            return Output(answer[-1], tuple(answer[:-1]), self.branches)
+        if isinstance(answer, Mapping):
+            named = {name: part for name, part in answer.items() if isinstance(part, Tensor)}
+            answer = named.get("logits", named)
+        return Output(answer)
 
     def module(self, w: Vector, buffers: Buffers) -> nn.Module:
         """The user's module with these numbers in it, in their own type: float64 of a run in float64, else float32.

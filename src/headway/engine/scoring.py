@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from headway.data.columns import Tensors
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import task_losses
 from headway.engine.network import Buffers
+from headway.tasks.metrics import Answer, Rows
+from headway.trees import tree_map
 from headway.vectors import Vector
 
+Scored = dict[str, Rows]
+"""What each sample contributes to the loss (its losses, and how many units these are means over) and to each metric."""
 
-def outputs(experiment: Experiment, w: Vector, buffers: Buffers, x: Tensor) -> Tensor:
+
+def outputs(experiment: Experiment, w: Vector, buffers: Buffers, x: Tensors) -> Answer:
     """The network's outputs for raw samples."""
     inputs = experiment.federation.inputs(x, experiment.dtype)
     with experiment.forward_precision():
-        return experiment.network.evaluate(w, buffers, inputs).to(experiment.dtype)
+        answer = experiment.network.evaluate(w, buffers, inputs)
+    return tree_map(lambda part: part.to(experiment.dtype), answer)  # type: ignore[no-any-return]
 
 
-def score(experiment: Experiment, w: Vector, buffers: Buffers, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(losses in float64, whether the largest logit is right) of each sample."""
-    logits = outputs(experiment, w, buffers, x)
-    targets = y.to(experiment.dtype) if y.is_floating_point() else y
-    right = logits.argmax(1) == y if experiment.federation.classes else torch.zeros_like(y, dtype=torch.bool)
-    return task_losses(logits, targets, experiment.squared).double(), right
+def score(experiment: Experiment, w: Vector, buffers: Buffers, x: Tensors, y: Tensors) -> Scored:
+    """What each of these samples contributes; losses are in float64."""
+    task = experiment.task
+    judged = task.judged(outputs(experiment, w, buffers, x), experiment.targets(y))
+    scored: Scored = {"loss": judged.losses.double()}
+    if judged.units is not None:
+        scored["units"] = judged.units.double()
+    return scored | {f"metric/{metric.name}": metric.rows(judged) for metric in task.metrics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
 from headway.engine import server
@@ -17,6 +17,7 @@ from headway.engine.server import GlobalState
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
 from headway.records import RoundRecord
+from headway.tasks.metrics import METRICS
 from headway.trees import copied
 
 
@@ -42,9 +43,10 @@ class Progress:
 
 
 _TAKEN = {
-    *("round", "bytes_down_total", "bytes_up_total", "accuracy_smoothed", "seconds_training", "seconds_evaluation"),
+    *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
     *("measured_on", "chain"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
+    *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
 }
 """Names in a record that are Headway's own."""
 
@@ -125,10 +127,10 @@ def _evaluated(experiment: Experiment, executor: Executor, progress: Progress) -
     scenario, number = experiment.scenario, progress.round
     scores = evaluate(experiment, progress.model, executor, number)
     progress = _with_best(progress, scores.global_loss)
-    found = {name: value for name, value in asdict(scores).items() if value is not None}
-    if scores.accuracy is not None:
-        smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)
-        found["accuracy_smoothed"] = smoothed.level
+    found, headline = scores.numbers(), experiment.task.headline.name
+    if headline in found:
+        smoothed = progress.smoothed.then(found[headline], scenario.smoothing)
+        found[f"{headline}_smoothed"] = smoothed.level
         if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
             progress = replace(progress, smoothed=smoothed)
     return found, progress

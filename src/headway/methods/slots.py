@@ -44,6 +44,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import UserError
+from headway.tasks.task import Answer, Target
 from headway.trees import register_record
 from headway.vectors import Vector
 
@@ -82,17 +83,29 @@ class Client:
 class Batch:
     """One local batch. Rows of weight 0 are padding and have no effect."""
 
-    x: Tensor
-    y: Tensor
+    x: Answer
+    """One tensor, or a tuple or a dictionary of tensors, as the network takes them."""
+    y: Target
     weight: Tensor
     """Shape (batch,): 1 for a sample, 0 for padding."""
+    units: Tensor | None = None
+    """Shape (batch,): how many tokens or pixels of each sample count; None where a sample counts once."""
+
+    @property
+    def share(self) -> Tensor:
+        """Shape (batch,): what each sample weighs in a mean."""
+        return self.weight if self.units is None else self.weight * self.units
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean over the samples of per-sample values, shape (batch,)."""
-        return (values * self.weight).sum() / self.weight.sum().clamp(min=1)
+        """The mean of per-sample values, shape (batch,): over samples, or over the tokens that their values stand for.
+
+        A value of a sample with several tokens is the mean over these, and weighs as many of them as count.
+        """
+        return (values * self.share).sum() / self.share.sum().clamp(min=1)
 
     def true_class(self, classes: int) -> Tensor:
         """Shape (batch, classes): whether a class is the sample's own."""
+        assert isinstance(self.y, Tensor), "a slot that asks for classes needs model:classes"
         return self.y[:, None] == torch.arange(classes, device=self.y.device)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from headway.data.federation import Federation
 from headway.data.sources.files import user_cache
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
@@ -29,7 +30,7 @@ from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
 from headway.scenario import EXECUTORS
-from headway.trees import named_leaves
+from headway.trees import leaves_of, named_leaves
 
 CHOOSING = ("auto", "graphed")
 """Names that leave the choice to a stopwatch."""
@@ -75,9 +76,15 @@ def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
         "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(experiment.method)),
         "network": checksum(network)[:32],
         "population": experiment.population,
-        "sample": [str(experiment.federation.train.y.dtype), *experiment.federation.sample_shape],
+        "sample": _sample(experiment.federation),
         "shapes": {name: list(shape) for name, shape in experiment.shapes.items()},
     }
+
+
+def _sample(federation: Federation) -> list[Any]:
+    """Type of the targets and shape of a sample."""
+    types, shape = [str(part.dtype) for part in leaves_of(federation.train.y)], federation.sample_shape
+    return [*types, *(shape if isinstance(shape, tuple) else shape.items())]
 
 
 def _remembered(path: Path | None, experiment: Experiment) -> str | None:

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Federation, Samples, Windows
+from headway.data import columns
+from headway.data.columns import Column, Windows
+from headway.data.federation import Federation, Samples
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.runs.digest import content, digest
@@ -64,24 +66,26 @@ def _data(federation: Federation) -> Fingerprints:
     for name, pool in (("training", federation.train), ("test", federation.test)):
         found[f"the form of the {name} data"] = _form(pool)
         found[f"the {name} samples"] = _sampled(pool)
-        found[f"the {name} targets"] = _sum(pool.y)
+        found[f"the {name} targets"] = _sum(*columns.parts(pool.y).values())
     return found
 
 
 def _form(pool: Samples) -> str:
     """`6000 samples uint8 (1, 28, 28), targets int64 ()`."""
-    x = "windows of a text" if isinstance(pool.x, Windows) else _type(pool.x)
-    return f"{len(pool)} samples {x} {tuple(pool.x.shape[1:])}, targets {_type(pool.y)} {tuple(pool.y.shape[1:])}"
+    inputs = [_part(name, one) for name, one in columns.named(pool.x).items()]
+    targets = [_part(name, one) for name, one in columns.parts(pool.y).items()]
+    return f"{len(pool)} samples {', '.join(inputs)}, targets {', '.join(targets)}"
 
 
-def _type(part: torch.Tensor) -> str:
-    return str(part.dtype).removeprefix("torch.")
+def _part(name: str, column: Column) -> str:
+    kind = "windows of a text" if isinstance(column, Windows) else str(column.dtype).removeprefix("torch.")
+    return f"{name} {kind} {tuple(column.shape[1:])}".lstrip()
 
 
 def _sampled(pool: Samples) -> str:
-    each = len(content(pool.x[:1]))
-    part = pool.spread(max(1, min(SAMPLES, BYTES // max(each, 1)))).x
-    return _sum(part[:] if isinstance(part, Windows) else part)
+    each = sum(len(content(one)) for one in columns.parts(columns.read(pool.x, slice(1))).values())
+    part = pool.spread(max(1, min(SAMPLES, BYTES // max(each, 1))))
+    return _sum(*columns.parts(part.inputs).values())
 
 
 def settle(

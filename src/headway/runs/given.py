@@ -8,31 +8,47 @@ from typing import Any, TypedDict, cast
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
+from headway.tasks.known import OwnTask
 
 
 class OwnObjects(TypedDict, total=False):
-    """A user's own model and data; what is not given is as the scenario names it."""
+    """A user's own model, data and task; what is not given is as the scenario names it."""
 
     model: nn.Module
     clients: Sequence[Any]
     test: Any
+    task: OwnTask
+    metrics: Sequence[object]
+    padding: Padding
 
 
 Clients = int | Sequence[Any]
 """A number of clients, or one dataset for each."""
 
 
-def split_settings(
-    settings: Mapping[str, Any], model: str | nn.Module | None, clients: Clients | None, test: Any
-) -> tuple[dict[str, Any], OwnObjects]:
+Metrics = str | Sequence[object]
+"""Names of metrics, separated by commas, or metrics as names and objects."""
+
+_SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
+"""What may be given as a setting of the scenario or as an object: of these types it is a setting."""
+
+
+def split_settings(settings: Mapping[str, Any], **given: object) -> tuple[dict[str, Any], OwnObjects]:
     """(settings, objects): a model that is named and clients that are counted are settings of the scenario."""
-    given = {"model": model, "clients": clients, "test": test}
-    named = {name for name, kind in (("model", str), ("clients", Integral)) if isinstance(given[name], kind)}
-    objects = {name: value for name, value in given.items() if value is not None and name not in named}
-    return {**settings, **{name: given[name] for name in named}}, cast(OwnObjects, objects)
+    named = {name for name, kind in _SETTINGS.items() if isinstance(given.get(name), kind)}
+    objects = own_objects(**{name: value for name, value in given.items() if name not in named})
+    return {**settings, **{name: given[name] for name in named}}, objects
+
+
+def own_objects(**given: object) -> OwnObjects:
+    """What was given, by name."""
+    if isinstance(given.get("metrics"), tuple | list) and not given["metrics"]:
+        given["metrics"] = None
+    return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
 
 def catalogue_method(name: str) -> Method | None:

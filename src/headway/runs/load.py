@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
@@ -19,10 +20,11 @@ from headway.runs.files import as_path
 from headway.runs.folder import UNCHECKED, RunFolder, verify
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import OwnObjects, catalogue_method, checked_method
+from headway.runs.given import OwnObjects, catalogue_method, checked_method, own_objects
 from headway.runs.observer import Observer, Unwatched
 from headway.runs.result import Result
 from headway.scenario import Scenario
+from headway.tasks.known import OwnTask
 
 
 def load_run(
@@ -32,11 +34,18 @@ def load_run(
     model: nn.Module | None = None,
     clients: Sequence[Any] | None = None,
     test: Any = None,
+    task: OwnTask | None = None,
+    metrics: Sequence[object] = (),
+    padding: Padding = None,
     observer: Observer | None = None,
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
     folder = as_path("run", run)
-    experiment = world_of(folder, method, own_objects(model, clients, test))
+    experiment = world_of(
+        folder,
+        method,
+        own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
+    )
     return told_if_unchecked(loaded(experiment, folder), observer or Unwatched())
 
 
@@ -95,18 +104,6 @@ def scenario_of_run(folder: Path) -> Scenario:
     if (folder / "study.json").is_file() and (folder / "scenario.toml").is_file():
         raise UserError(f"{folder} is a comparison; name one of its runs, such as {folder}/METHOD/seed-0")
     return scenario_in(folder)
-
-
-def own_objects(model: nn.Module | None, clients: Sequence[Any] | None, test: Any) -> OwnObjects:
-    """A user's model and data that are given."""
-    objects: OwnObjects = {}
-    if model is not None:
-        objects["model"] = model
-    if clients is not None:
-        objects["clients"] = clients
-    if test is not None:
-        objects["test"] = test
-    return objects
 
 
 def world_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> Experiment:

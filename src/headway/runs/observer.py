@@ -36,10 +36,10 @@ class Unwatched:
         return set()
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
-        if experiment.task not in self.said and sys.stderr is not None:
-            self.said.add(experiment.task)
+        if experiment.task_in_words not in self.said and sys.stderr is not None:
+            self.said.add(experiment.task_in_words)
             with contextlib.suppress(OSError, ValueError):  # standard error may be closed or full: the run goes on
-                print(f"headway: task: {experiment.task}", file=sys.stderr)
+                print(f"headway: task: {experiment.task_in_words}", file=sys.stderr)
 
     def round(self, record: RoundRecord) -> None:
         pass

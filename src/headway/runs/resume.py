@@ -8,16 +8,19 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
-from headway.runs.load import loaded, own_objects, scenario_of_run, told_if_unchecked, world_of
+from headway.runs.given import own_objects
+from headway.runs.load import loaded, scenario_of_run, told_if_unchecked, world_of
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
+from headway.tasks.known import OwnTask
 
 
 def resume(
@@ -27,6 +30,9 @@ def resume(
     model: nn.Module | None = None,
     clients: Sequence[Any] | None = None,
     test: Any = None,
+    task: OwnTask | None = None,
+    metrics: Sequence[object] = (),
+    padding: Padding = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
     accept_changes: bool = False,
@@ -40,7 +46,11 @@ def resume(
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    experiment = world_of(folder, method, own_objects(model, clients, test))
+    experiment = world_of(
+        folder,
+        method,
+        own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
+    )
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return told_if_unchecked(loaded(experiment, folder), observer)

@@ -14,7 +14,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from headway.data.columns import Column, Windows
 from headway.data.federation import Federation, Samples
 from headway.engine.experiment import Experiment
 from headway.errors import DamagedRun, UserError
@@ -29,16 +32,23 @@ def _old_fingerprint(federation: Federation) -> str:
     """What a split held before manifests had fingerprints: of shapes, all targets and up to 1,000 samples of a set."""
     digest = hashlib.sha256()
     for pool in (federation.train, federation.test):
-        digest.update(f"{tuple(pool.x.shape)} {tuple(pool.y.shape)}".encode())
-        digest.update(pool.y.numpy().tobytes())
+        x, y = _single(pool), pool.labels
+        digest.update(f"{tuple(x.shape)} {tuple(y.shape)}".encode())
+        digest.update(y.numpy().tobytes())
         digest.update(_sample(pool).tobytes())
     return digest.hexdigest()
 
 
 def _sample(pool: Samples) -> np.ndarray:
     places = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), SAMPLED)).astype(np.int64))
-    samples: np.ndarray = pool.x[places].numpy()
+    samples: np.ndarray = _single(pool)[torch.from_numpy(places)].numpy()
     return samples
+
+
+def _single(pool: Samples) -> Column:
+    """The inputs of data from before there were samples of several parts."""
+    assert isinstance(pool.x, Tensor | Windows)
+    return pool.x
 
 
 def _held(federation: Federation) -> dict[str, np.ndarray]:

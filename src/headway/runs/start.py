@@ -8,18 +8,20 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs.driver import Job, drive
 from headway.runs.files import as_path
-from headway.runs.given import Clients, checked_method, split_settings
+from headway.runs.given import Clients, Metrics, checked_method, split_settings
 from headway.runs.observer import Observer, as_observer
 from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
+from headway.tasks.known import OwnTask
 
 
 def simulate(
@@ -29,6 +31,9 @@ def simulate(
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
     test: Any = None,
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
+    padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
@@ -40,12 +45,16 @@ def simulate(
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
     `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
-    each client. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
+    each client. `task` is a name, or a loss of your own f(output, target) that returns one number a sample; `metrics`
+    are names, functions of (output, target), or metrics of torchmetrics, the headline first. `padding` says with what
+    number samples of different lengths are filled, or with which by name. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
     "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
     watching, observer = trackers(track, kept=out is not None), as_observer(observer)
     place = None if out is None else as_path("out", out)
-    named, objects = split_settings(settings, model, clients, test)
+    named, objects = split_settings(
+        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
+    )
     chosen = scenario_of(scenario, **named)
     if chosen.data_dir is not None:
         chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))

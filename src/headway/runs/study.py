@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
@@ -19,7 +20,7 @@ from headway.methods.spelling import method as spelled
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import Clients, catalogue_method, checked_method, split_settings
+from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, split_settings
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
@@ -29,6 +30,7 @@ from headway.runs.settings import COMPARABLE, TUNED
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
+from headway.tasks.known import OwnTask
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ def compare(
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
     test: Any = None,
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
+    padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
@@ -138,7 +143,9 @@ def compare(
     if not isinstance(methods, list | tuple):
         raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
     observer = as_observer(observer)
-    named, objects = split_settings(settings, model, clients, test)
+    named, objects = split_settings(
+        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
+    )
     if "model" in objects:
         named["model"] = "own"
     if "clients" in objects:

@@ -28,7 +28,7 @@ classification = Task("classification", cross_entropy, "cross-entropy", (judged_
 squared_classification = Task(
     "classification", one_hot_error, "squared error to one-hot classes", (judged_by.accuracy,)
 )
-regression = Task("regression", squared_error, "squared error", (judged_by.rmse, judged_by.r2))
+regression = Task("regression", squared_error, "squared error", (judged_by.loss, judged_by.rmse, judged_by.r2))
 binary = Task("binary", binary_cross_entropy, "binary cross-entropy", (judged_by.label_accuracy,))
 multilabel = Task(
     "multilabel", binary_cross_entropy, "binary cross-entropy", (judged_by.label_accuracy, judged_by.exact_match)
@@ -43,12 +43,15 @@ tokens = Task(
 )
 segmentation = Task("segmentation", cross_entropy, "cross-entropy a pixel", (judged_by.accuracy,), units=counted)
 
+OwnTask = Task | Callable[[Answer, Target], Tensor]
+"""A task of the user's own: its loss, or a whole `Task`."""
+
 TASKS = {one.name: one for one in (classification, regression, binary, multilabel, tokens, segmentation)}
 
 
-def task_of(given: str | Task | Callable[[Answer, Target], Tensor], metrics: Sequence[object] = ()) -> Task:
+def task_of(given: OwnTask | str, metrics: Sequence[object] = (), squared: bool = False) -> Task:
     """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
-    task = _task(given)
+    task = squared_classification if squared and given == "classification" else _task(given)
     asked = [metric_of(one, task.name) for one in metrics]
     names = [one.name for one in asked]
     for name in names:
@@ -58,7 +61,7 @@ def task_of(given: str | Task | Callable[[Answer, Target], Tensor], metrics: Seq
     return dataclasses.replace(task, metrics=(*asked, *own))
 
 
-def _task(given: str | Task | Callable[[Answer, Target], Tensor]) -> Task:
+def _task(given: OwnTask | str) -> Task:
     if isinstance(given, Task):
         return given
     if isinstance(given, str):

@@ -46,7 +46,7 @@ def adapted(metric: Updated, name: str | None = None) -> Metric:
 
 
 def named(text: str) -> Metric:
-    """`F1Score(task="multiclass", num_classes=10)` as `F1Score:task=multiclass,num_classes=10`."""
+    """`F1Score(task="multiclass", num_classes=10)` as `F1Score:task=multiclass:num_classes=10`."""
     try:
         import torchmetrics
     except ImportError as fault:
@@ -59,7 +59,7 @@ def named(text: str) -> Metric:
     }
     if name not in kinds:
         raise UserError(f"torchmetrics has no metric '{name}'{nearest(name, kinds)}")
-    arguments = dict(_option(name, one) for one in filter(None, options.split(",")))
+    arguments = dict(_option(name, one) for one in filter(None, options.split(":")))
     try:
         metric = kinds[name](**arguments)
     except (TypeError, ValueError) as fault:

@@ -16,11 +16,13 @@ from typing import Any
 
 from torch import nn
 
+from headway.data.own_samples import Padding
 from headway.errors import UserError, shown
 from headway.runs.files import as_path, slug, write_checked
-from headway.runs.given import Clients, OwnObjects, split_settings
+from headway.runs.given import Clients, Metrics, OwnObjects, split_settings
 from headway.runs.observer import Observer, as_observer
 from headway.scenario import Scenario
+from headway.tasks.known import OwnTask
 from headway.tuning.grid import Asked, candidates
 from headway.tuning.halving import stages
 from headway.tuning.request import Request, reserve
@@ -37,6 +39,9 @@ def sweep(
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
     test: Any = None,
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
+    padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     **settings: Any,
@@ -53,7 +58,9 @@ def sweep(
         raise UserError("a sweep takes a method by its name, such as 'fedacg': its arguments are what is tried")
     if observer is not None:
         as_observer(observer)
-    named, own = split_settings(settings, model, clients, test)
+    named, own = split_settings(
+        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
+    )
     request = Request.checked(method, grid, scenario, _whole(budget), named, sorted(own))
     if out is None:
         with tempfile.TemporaryDirectory() as folder:

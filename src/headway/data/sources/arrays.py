@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import MOST_CLASSES, Samples
+from headway.data.federation import Samples
+from headway.data.own_data import MOST_CLASSES
 from headway.data.sources.files import Damaged, Missing, read_arrays
 from headway.data.sources.source import Normalisation, Source, check_alike, known_users, samples_of, statistics
 from headway.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headway.data.federation import Windows
+from headway.data.columns import Windows
 from headway.data.sources import text
 from headway.data.sources.files import Damaged, Missing, data_folder, read_arrays, read_json
 from headway.data.sources.images import pillow, read_images

@@ -9,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Samples, Windows
+from headway.data import columns
+from headway.data.columns import Windows
+from headway.data.federation import Samples
+from headway.data.own_samples import type_of
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
 from headway.scenario_names import PROFILES
+from headway.trees import leaves_of
 
 Channels = tuple[float, ...]
 
@@ -77,10 +81,10 @@ def samples_of(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path
 
 def check_alike(train: Samples, test: Samples, where: Path | str) -> None:
     """Refuse test samples of another shape or type than training samples: of the types, bytes alone are normalised."""
-    shapes = tuple(train.x.shape[1:]), tuple(test.x.shape[1:])
+    shapes = columns.shapes(train.x), columns.shapes(test.x)
     if shapes[0] != shapes[1]:
         raise Damaged(f"{where}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
-    types = [str(part.x[:0].dtype).removeprefix("torch.") for part in (train, test)]
+    types = [type_of(leaves_of(part.rows(torch.zeros(0, dtype=torch.int64)).inputs)[0]) for part in (train, test)]
     if types[0] != types[1]:
         raise Damaged(f"{where}: training samples are {types[0]}, test samples {types[1]}; give both alike")
 

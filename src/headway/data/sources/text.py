@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headway.data.federation import Windows
+from headway.data.columns import Windows
 from headway.data.sources.files import Damaged, read_json
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

@@ -1,0 +1,200 @@
+"""A user's own data, one dataset for each client and a test set, joined as a `Federation`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.data import columns
+from headway.data.columns import Tensors
+from headway.data.federation import Federation, Samples
+from headway.data.own_samples import Padding, Reading, samples_of, type_of, widened
+from headway.errors import UserError
+from headway.tasks.task import IGNORED
+
+MOST_CLASSES = 1_000_000
+"""The most classes: a network answers with one number for each, so larger labels are identifiers or numbers."""
+
+
+def federate(clients: Sequence[Any], test: Any, *, task: str = "auto", padding: Padding = None) -> Federation:
+    """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set.
+
+    `task` decides whether whole numbers are classes or numbers.
+    """
+    _check_clients(clients)
+    samples = [samples_of(client, Reading(f"client {number}", padding)) for number, client in enumerate(clients)]
+    tested = samples_of(test, Reading("the test set", padding))
+    every = [_as_targets(one, task, name) for one, name in zip([*samples, tested], _names(samples), strict=True)]
+    every = _of_one_length(every, padding)
+    for name, one in zip(_names(samples), every, strict=True):
+        _check_alike(name, one, every[0], apart=name == "the test set")
+    *own, tested = every
+    bounds = np.cumsum([0, *(len(one) for one in own)])
+    return Federation(
+        train=Samples(_joined([one.inputs for one in own]), _joined([one.y for one in own])),
+        test=tested,
+        clients=[np.arange(start, stop) for start, stop in itertools.pairwise(bounds)],
+        classes=_classes(every),
+    )
+
+
+def _names(clients: Sequence[Samples]) -> list[str]:
+    return [*(f"client {number}" for number in range(len(clients))), "the test set"]
+
+
+def _check_clients(clients: Sequence[Any]) -> None:
+    single = getattr(clients, "ndim", 1) == 0
+    if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
+        raise UserError(
+            f"clients is of type {type(clients).__name__}; it must be a sequence of datasets, one for each client"
+        )
+    if not len(clients):
+        raise UserError("there are no clients")
+
+
+# ── all of them together ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_one_length(every: list[Samples], padding: Padding) -> list[Samples]:
+    """Samples of all clients in the same shape, where a padding is stated; else as they are."""
+    if padding is None:
+        return every
+    inputs = _widened_sides([one.inputs for one in every], padding, "input")
+    targets = _widened_sides([one.y for one in every], padding, "target")
+    return [Samples(x, y) for x, y in zip(inputs, targets, strict=True)]
+
+
+def _widened_sides(sides: list[Tensors], padding: Padding, role: str) -> list[Tensors]:
+    """The inputs or the targets of all clients, each part as long as its longest."""
+    parts = [columns.parts(side) for side in sides]
+    for name in parts[0]:
+        same = [one[name] for one in parts if name in one and one[name].dim() == parts[0][name].dim()]
+        fill = Reading("", padding).fill(role if role == "target" else name or role)
+        if len(same) < len(parts) or fill is None:
+            continue  # what differs is refused later
+        longest = [max(part.shape[axis] for part in same) for axis in range(1, same[0].dim())]
+        for one in parts:
+            one[name] = widened(one[name], [len(one[name]), *longest], fill)
+    return [columns.of_form(side, one) for side, one in zip(sides, parts, strict=True)]
+
+
+def _joined(sides: list[Tensors]) -> Tensors:
+    every = [columns.parts(side) for side in sides]
+    return columns.of_form(sides[0], {name: torch.cat([one[name] for one in every]) for name in every[0]})
+
+
+# ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _as_targets(samples: Samples, task: str, what: str) -> Samples:
+    """The samples with targets in the type of the task: classes as int64, numbers as floats."""
+    y = samples.y
+    if not isinstance(y, Tensor):
+        if task != "own":
+            raise UserError(f"{what} has several targets a sample; give a loss that reads them: task=my_loss")
+        return samples
+    if task in ("regression", "binary", "multilabel"):
+        if task != "regression" and bool(((y != 0) & (y != 1)).any()):
+            wrong = y[(y != 0) & (y != 1)].flatten()[0].item()
+            raise UserError(f"{what} has the target {wrong:g}; the targets of task {task} are 0 and 1")
+        return Samples(samples.x, y if y.is_floating_point() else y.float())
+    if y.is_floating_point():
+        if task not in ("auto", "own"):
+            raise UserError(
+                f"{what} has targets of type {type_of(y)}; task {task} takes classes: whole numbers, y.long()"
+            )
+        return samples
+    _check_labels(y, task, what)
+    return Samples(samples.x, y.long())
+
+
+def _check_labels(y: Tensor, task: str, what: str) -> None:
+    """Refuse labels that are not classes, and several a sample where no task says what they are."""
+    if y.dim() != 1 and task in ("auto", "classification"):
+        raise UserError(
+            f"{what} has labels of shape {tuple(y.shape)}; give one label a sample, or say what is learnt: "
+            "task='tokens', 'segmentation' or 'multilabel'"
+        )
+    if task == "own":
+        return
+    kept = y[y != IGNORED] if task in ("tokens", "segmentation") else y
+    if kept.numel() and int(kept.min()) < 0:
+        raise UserError(f"{what}: label {int(kept.min())} is out of range; labels are whole numbers from 0 on")
+    if kept.numel() and int(kept.max()) >= MOST_CLASSES:
+        raise UserError(
+            f"{what}: label {int(kept.max())} is out of range; labels go from 0 to at most {MOST_CLASSES - 1:,}, "
+            "one for each class (give numbers that are to be learnt as floats)"
+        )
+
+
+def _classes(every: list[Samples]) -> int:
+    """One more than the largest label; 0 where targets are numbers, or several a sample."""
+    targets = [one.y for one in every]
+    whole = [y for y in targets if isinstance(y, Tensor) and not y.is_floating_point()]
+    return int(max(int(y.max()) for y in whole)) + 1 if whole else 0
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_alike(what: str, samples: Samples, first: Samples, apart: bool = False) -> None:
+    """Refuse samples and targets whose shape or kind is not client 0's: joining them would change their type silently.
+
+    `apart`: they are not joined, so that bytes on one side and the same divided by 255 on the other are allowed.
+    """
+    for role, mine, its in (("samples", samples.inputs, first.inputs), ("targets", samples.y, first.y)):
+        own, other = columns.parts(mine), columns.parts(its)
+        if own.keys() != other.keys():
+            raise UserError(f"{what} has {role} with {_names_of(own)}, client 0 with {_names_of(other)}")
+        for name, part in own.items():
+            called = role + (f" '{name}'" if name else "")
+            _check_shape(what, called, part, other[name])
+            if role == "samples":
+                _check_kind(what, called, part, other[name], apart)
+            else:
+                _check_targets(what, part, other[name])
+
+
+def _names_of(parts: Mapping[str, object]) -> str:
+    return ", ".join(f"'{name}'" for name in parts) if "" not in parts else "one tensor"
+
+
+def _check_shape(what: str, called: str, part: Tensor, first: Tensor) -> None:
+    if part.shape[1:] != first.shape[1:]:
+        raise UserError(
+            f"{what} has {called} of shape {tuple(part.shape[1:])}, client 0 of shape {tuple(first.shape[1:])}"
+        )
+
+
+def _check_kind(what: str, called: str, x: Tensor, first: Tensor, apart: bool) -> None:
+    if _kind(x) != _kind(first) and not (apart and _both_scaled(x, first)):
+        raise UserError(
+            f"{what} has {called} of type {type_of(x)}, client 0 of type {type_of(first)}; give all alike"
+            " (uint8 is divided by 255, other types are not)"
+        )
+
+
+def _check_targets(what: str, y: Tensor, first: Tensor) -> None:
+    if y.is_floating_point() != first.is_floating_point():
+        own, its = ("numbers" if one.is_floating_point() else "labels" for one in (y, first))
+        raise UserError(
+            f"{what} has {own} for targets ({type_of(y)}), client 0 has {its} ({type_of(first)}); give all alike"
+        )
+
+
+def _kind(samples: Tensor) -> str:
+    """How samples are read: bytes are normalised, whole numbers are tokens, other numbers are taken as they are."""
+    if samples.dtype == torch.uint8:
+        return "bytes"
+    return "numbers" if samples.is_floating_point() else "complex" if samples.is_complex() else "tokens"
+
+
+def _both_scaled(*samples: Tensor) -> bool:
+    """Whether some samples are bytes and the others numbers from 0 to 1, which are bytes divided by 255."""
+    numbers = [x for x in samples if _kind(x) == "numbers"]
+    return {_kind(x) for x in samples} == {"bytes", "numbers"} and all(x.min() >= 0 and x.max() <= 1 for x in numbers)

@@ -1,0 +1,225 @@
+"""Samples of one of a user's own datasets: a pair of arrays (x, y), or a map-style dataset of (input, target).
+
+An input or a target is a tensor, a tuple of tensors or a dictionary of tensors. Where samples are of different lengths,
+`padding` says with what number the shorter ones are filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.data import columns
+from headway.data.columns import Tensors
+from headway.data.federation import Samples
+from headway.errors import UserError
+from headway.tasks.task import IGNORED
+
+SHOWN = 4
+"""How many parts of a wrong item an error lists."""
+TARGETS = ("labels", "label")
+"""What the target is called in an item that is one dictionary, as the datasets of Hugging Face have it."""
+
+Padding = float | Mapping[str, float] | None
+"""With what samples of different lengths are filled: a number, or numbers by name, `target` among them."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How data is read: what it is called in errors, and with what shorter samples are filled."""
+
+    what: str
+    padding: Padding
+
+    def fill(self, name: str) -> float | None:
+        """The number that fills a part of a sample; None where no padding was stated for it."""
+        if isinstance(self.padding, Mapping):
+            return self.padding.get(name, IGNORED if name.startswith("target") else None)
+        return IGNORED if name.startswith("target") and self.padding is not None else self.padding
+
+
+def samples_of(source: Any, reading: Reading) -> Samples:
+    """Samples of a pair of arrays, or of a map-style torch dataset."""
+    if _is_pair(source):
+        x = _arrays(source[0], reading, "input")
+        y = _arrays(source[1], reading, "target")
+    else:
+        items = _items(source, reading.what)
+        x = _stacked_parts([item[0] for item in items], reading, "input")
+        y = _stacked_parts([item[1] for item in items], reading, "target")
+    parts = [*columns.parts(x).values(), *columns.parts(y).values()]
+    if not all(part.dim() for part in parts):
+        raise UserError(f"{reading.what} is a pair of single numbers; it must be (x, y) with one row for each sample")
+    counts = [len(part) for part in parts]
+    if len(set(counts)) > 1:
+        raise UserError(f"{reading.what} has {counts[0]} samples and {counts[-1]} targets")
+    if not counts[0]:
+        raise UserError(f"{reading.what} is empty")
+    return Samples(x, y)
+
+
+def _is_pair(source: Any) -> bool:
+    """Whether something is (x, y), and not a sequence of two items (input, target)."""
+    if not isinstance(source, tuple | list) or len(source) != 2:
+        return False
+    x, y = source
+    if not isinstance(x, tuple | Mapping):
+        return True
+    return isinstance(y, Tensor | np.ndarray) or (isinstance(source, tuple) and isinstance(y, Mapping))
+
+
+def _arrays(part: Any, reading: Reading, role: str) -> Tensors:
+    """One side of a pair: an array, a list with one row a sample, or several arrays by place or name."""
+    if isinstance(part, Mapping):
+        return {str(name): _array(one, reading, f"{role} '{name}'") for name, one in part.items()}
+    if isinstance(part, tuple) and part and all(isinstance(one, Tensor | np.ndarray) and one.ndim for one in part):
+        return tuple(_array(one, reading, f"{role} {place}") for place, one in enumerate(part))
+    return _array(part, reading, role)
+
+
+def _array(value: Any, reading: Reading, name: str) -> Tensor:
+    if isinstance(value, list) and value and isinstance(value[0], Tensor | np.ndarray):
+        return _stacked([_tensor(one, reading.what) for one in value], reading, name)
+    return _tensor(value, reading.what)
+
+
+def _tensor(value: Any, what: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as fault:
+        cause = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise UserError(f"{what} holds what is not a tensor of numbers: {cause}") from fault
+    if tensor.is_meta:
+        raise UserError(f"{what} holds a tensor without data (its device is 'meta')")
+    if tensor.layout is not torch.strided:
+        raise UserError(f"{what} holds a sparse tensor; give dense ones: x.to_dense()")
+    return tensor
+
+
+def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
+    """The items of a map-style dataset, each of them (input, target)."""
+    _check_is_dataset(source, what)
+    samples = []
+    try:
+        for index in range(len(source)):
+            samples.append(source[index])  # noqa: PERF401 — so that a fault knows how far it came
+    except Exception as fault:
+        raise UserError(
+            f"{what} cannot be read as a dataset: item {len(samples)}: {type(fault).__name__}: {fault}"
+        ) from fault
+    if not samples:
+        raise UserError(f"{what} is empty")
+    return [_item(sample, f"{what}: item {number}") for number, sample in enumerate(samples)]
+
+
+def _check_is_dataset(source: Any, what: str) -> None:
+    """Refuse what is neither a pair (x, y) nor a map-style dataset, in words that fit what was given."""
+    if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
+        raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
+    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
+        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+
+
+def _item(sample: Any, what: str) -> tuple[Any, Any]:
+    """(input, target) of an item: a pair, or a dictionary with `labels` beside the inputs."""
+    if isinstance(sample, Mapping):
+        target = next((name for name in TARGETS if name in sample), None)
+        if target is not None and len(sample) > 1:
+            return {name: part for name, part in sample.items() if name != target}, sample[target]
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise UserError(f"{what} is {_in_words(sample)}; an item must be (input, target)")
+    return sample[0], sample[1]
+
+
+def _stacked_parts(values: list[Any], reading: Reading, role: str) -> Tensors:
+    """Inputs or targets of all items as one tensor, or as several by place or name."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        _check_forms(values, reading.what, role, lambda one: isinstance(one, Mapping) and one.keys() == first.keys())
+        parts = {str(name): [value[name] for value in values] for name in first}
+        return {name: _column(part, reading, f"{role} '{name}'") for name, part in parts.items()}
+    if _is_several(first):
+        _check_forms(values, reading.what, role, lambda one: _is_several(one) and len(one) == len(first))
+        return tuple(
+            _column([value[place] for value in values], reading, f"{role} {place}") for place in range(len(first))
+        )
+    return _column(values, reading, role)
+
+
+def _is_several(value: Any) -> bool:
+    """Whether an input or a target is a tuple of arrays, and not a vector that is written as numbers."""
+    return isinstance(value, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in value)
+
+
+def _check_forms(values: list[Any], what: str, role: str, same: Callable[[Any], bool]) -> None:
+    for number, value in enumerate(values):
+        if not same(value):
+            raise UserError(
+                f"{what}: the {role} of item {number} is {_in_words(value)}, that of item 0 {_in_words(values[0])}; "
+                "give all alike"
+            )
+
+
+def _column(values: list[Any], reading: Reading, name: str) -> Tensor:
+    tensors = [_tensor(value, reading.what) for value in values]
+    for number, one in enumerate(tensors):
+        if (one.dtype == torch.uint8) != (tensors[0].dtype == torch.uint8):
+            raise UserError(
+                f"{reading.what}: item {number} is of type {type_of(one)}, item 0 of type {type_of(tensors[0])}; "
+                "give all alike"
+            )
+    return _stacked(tensors, reading, name)
+
+
+def _stacked(tensors: list[Tensor], reading: Reading, name: str) -> Tensor:
+    """One tensor of all samples; shorter ones are filled where a padding is stated."""
+    odd = next((number for number, one in enumerate(tensors) if one.shape != tensors[0].shape), None)
+    if odd is None:
+        return torch.stack(tensors)
+    fill = reading.fill(_part(name))
+    if fill is None or any(one.dim() != tensors[0].dim() for one in tensors):
+        raise UserError(
+            f"{reading.what}: item {odd} has shape {tuple(tensors[odd].shape)}, item 0 has {tuple(tensors[0].shape)}"
+            "; to fill shorter ones state with what: padding=0, or by name"
+        )
+    longest = [max(one.shape[axis] for one in tensors) for axis in range(tensors[0].dim())]
+    return torch.stack([widened(one, longest, fill) for one in tensors])
+
+
+def widened(tensor: Tensor, shape: Sequence[int], fill: float) -> Tensor:
+    """A tensor in a larger shape, filled at the end of each axis."""
+    missing = [wide - now for wide, now in zip(shape, tensor.shape, strict=True)]
+    return F.pad(tensor, [one for gap in reversed(missing) for one in (0, gap)], value=fill)
+
+
+def _part(name: str) -> str:
+    """`input 'ids'` → `ids`, `target` → `target`: how padding names a part of a sample."""
+    role, _, own = name.partition(" ")
+    return name if role == "target" else own.strip("'") or role
+
+
+def _in_words(item: Any) -> str:
+    """A value as errors describe it: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
+    kind = f"a {type(item).__name__}"
+    if isinstance(item, Mapping):
+        names = ", ".join(f"{name!r:.20}" for name in list(item)[:SHOWN])
+        return f"{kind} of {len(item)} ({names}{', …' if len(item) > SHOWN else ''})"
+    if isinstance(item, tuple | list):
+        parts = ", ".join(_part_in_words(part) for part in item[:SHOWN])
+        return f"{kind} of {len(item)} ({parts}{', …' if len(item) > SHOWN else ''})"
+    return kind
+
+
+def _part_in_words(part: Any) -> str:
+    shape = f" of shape {tuple(part.shape)}" if isinstance(part, Tensor | np.ndarray) else ""
+    return f"{type(part).__name__}{shape}"
+
+
+def type_of(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,101 @@
+"""Which task a run learns: the one that is named, a user's own, or the one that the data leaves no doubt of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from headway.data.federation import Federation, Samples
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.scenario import Scenario
+from headway.tasks.known import OwnTask, task_of
+from headway.tasks.metrics import Metric
+from headway.tasks.named_metrics import metric_of
+from headway.tasks.task import Task
+from headway.trees import leaves_of
+
+OWN = "own:"
+"""Before the name of a user's own metric, in a scenario."""
+
+
+def task_for(scenario: Scenario, federation: Federation, own: OwnTask | None, metrics: Sequence[object]) -> Task:
+    """The task with its metrics."""
+    if own is None and scenario.task == "own":
+        raise UserError("the task is one of your own; give it: task=my_loss, a function of (output, target)")
+    given = own if own is not None else scenario.task if scenario.task != "auto" else _inferred(federation)
+    if isinstance(given, str):
+        _check_fits(given, federation)
+    return task_of(given, metrics or _named(scenario), squared=scenario.loss == "squared")
+
+
+def named_task(scenario: Scenario, own: OwnTask | None) -> str:
+    """What a scenario calls the task: `own` where it is not one of those with a name."""
+    return scenario.task if own is None else "own"
+
+
+def named_metrics(scenario: Scenario, metrics: Sequence[object]) -> str | None:
+    """What a scenario calls the metrics; the user's own have `own:` before their names."""
+    if not metrics:
+        return scenario.metrics
+    return ",".join(one if isinstance(one, str) else f"{OWN}{metric_of(one, 'own').name}" for one in metrics)
+
+
+def _named(scenario: Scenario) -> list[str]:
+    names = [name.strip() for name in (scenario.metrics or "").split(",") if name.strip()]
+    for name in names:
+        if name.startswith(OWN):
+            raise UserError(f"the metric '{name.removeprefix(OWN)}' is one of your own; give it: metrics=[…]")
+    return names
+
+
+def _inferred(federation: Federation) -> str:
+    """The task where the targets leave no doubt."""
+    y, x = federation.train.y, federation.train.x
+    if not isinstance(y, Tensor):
+        raise UserError("a sample has several targets; give a loss that reads them: task=my_loss")
+    if y.is_floating_point():
+        return "regression"
+    if y.dim() == 1:
+        return "classification"
+    if not isinstance(x, tuple | Mapping) and x.shape == y.shape and not _first(federation.train).is_floating_point():
+        return "tokens"
+    raise UserError(
+        f"a sample has targets of shape {tuple(y.shape[1:])}; say what is learnt: --task tokens, segmentation or "
+        "multilabel"
+    )
+
+
+def _first(samples: Samples) -> Tensor:
+    """The first sample."""
+    return leaves_of(samples.read(slice(1))[0])[0]
+
+
+def _check_fits(task: str, federation: Federation) -> None:
+    """Refuse targets of another kind than the task's, for data that is named."""
+    y = federation.train.y
+    assert isinstance(y, Tensor)
+    numbers = task in ("regression", "binary", "multilabel")
+    if numbers != y.is_floating_point():
+        found = "numbers" if y.is_floating_point() else f"{federation.classes} classes"
+        raise UserError(f"the task is {task}, but the targets of this data are {found}")
+    if (task == "classification") != (y.dim() == 1) and not numbers:
+        raise UserError(f"the task is {task}, but a target of this data has shape {tuple(y.shape[1:])}")
+
+
+def check_target(scenario: Scenario, method: Method, federation: Federation, task: Task) -> None:
+    """Refuse a target that the headline cannot reach, or a method that compares classes where there are none."""
+    if scenario.target is not None:
+        _check_reachable(scenario.target, task.headline)
+    if "classes" in method.needs("model") and not federation.is_labelled:
+        kind = "numbers" if not federation.classes else "not one class a sample"
+        raise UserError(
+            f"{method.name} compares the probabilities of classes, but the targets of this data are {kind}; use a "
+            "method that does not, such as fedavg, or whole numbers as labels"
+        )
+
+
+def _check_reachable(target: float, headline: Metric) -> None:
+    if headline.percent and target > 1:
+        raise UserError(f"target is {target:g}, but {headline.name} is a share; give one such as 0.8")
