@@ -40,6 +40,14 @@ class Samples:
         return columns.read(self.x, slice(None))
 
     @property
+    def are_texts(self) -> bool:
+        """Whether each sample is a row of whole numbers, and its target another of the same length."""
+        x, y = columns.read(self.x, slice(1)), self.y
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor) or y.is_floating_point():
+            return False
+        return y.dim() > 1 and x.shape[1:] == y.shape[1:] and not x.is_floating_point() and x.dtype != torch.uint8
+
+    @property
     def labels(self) -> Tensor:
         """The targets, where each sample has one tensor of them."""
         assert isinstance(self.y, Tensor), "several targets are no labels"

@@ -109,7 +109,7 @@ def _as_targets(samples: Samples, task: str, what: str) -> Samples:
                 f"{what} has targets of type {type_of(y)}; task {task} takes classes: whole numbers, y.long()"
             )
         return samples
-    _check_labels(y, task, what)
+    _check_labels(y, "tokens" if task == "auto" and samples.are_texts else task, what)
     return Samples(samples.x, y.long())
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from headway.data.federation import Federation, Samples
+from headway.data.federation import Federation
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.scenario import Scenario
@@ -14,7 +14,6 @@ from headway.tasks.known import OwnTask, task_of
 from headway.tasks.metrics import Metric
 from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import Task
-from headway.trees import leaves_of
 
 OWN = "own:"
 """Before the name of a user's own metric, in a scenario."""
@@ -52,24 +51,19 @@ def _named(scenario: Scenario) -> list[str]:
 
 def _inferred(federation: Federation) -> str:
     """The task where the targets leave no doubt."""
-    y, x = federation.train.y, federation.train.x
+    y = federation.train.y
     if not isinstance(y, Tensor):
         raise UserError("a sample has several targets; give a loss that reads them: task=my_loss")
     if y.is_floating_point():
         return "regression"
     if y.dim() == 1:
         return "classification"
-    if not isinstance(x, tuple | Mapping) and x.shape == y.shape and not _first(federation.train).is_floating_point():
+    if federation.train.are_texts:
         return "tokens"
     raise UserError(
         f"a sample has targets of shape {tuple(y.shape[1:])}; say what is learnt: --task tokens, segmentation or "
         "multilabel"
     )
-
-
-def _first(samples: Samples) -> Tensor:
-    """The first sample."""
-    return leaves_of(samples.read(slice(1))[0])[0]
 
 
 def _check_fits(task: str, federation: Federation) -> None:

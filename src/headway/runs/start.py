@@ -45,10 +45,10 @@ def simulate(
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
     `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
-    each client. `task` is a name, or a loss of your own f(output, target) that returns one number a sample; `metrics`
-    are names, functions of (output, target), or metrics of torchmetrics, the headline first. `padding` says with what
-    number samples of different lengths are filled, or with which by name. `out` is a folder that keeps the run, so that `resume` and `load_run` find it. `track` names trackers:
-    "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
+    each client. `task` is a name, or a loss of your own: f(output, target) → one number a sample. `metrics` are names,
+    functions of (output, target) or metrics of torchmetrics, the headline first. `padding` says with what number
+    samples of different lengths are filled, or with which by name. `out` is a folder that keeps the run, so that
+    `resume` and `load_run` find it. `track` names trackers: "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
     """
     watching, observer = trackers(track, kept=out is not None), as_observer(observer)
     place = None if out is None else as_path("out", out)
