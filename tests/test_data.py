@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from headway.data.batches import BatchPlan, plan
-from headway.data.federation import Federation, Samples, federate
+from headway.data.federation import Federation, Samples
+from headway.data.own_data import federate
 from headway.data.participation import cohort
 from headway.data.sources import data_folder, load
 from headway.data.sources.mnist import read_idx

@@ -250,20 +250,31 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an input that is a dict": (
         {"clients": [Items(({"ids": PAIR[0][0], "mask": PAIR[0][0]}, 0))]},
-        "client 0: item 0 has a dict of 2 ('ids', 'mask') for input; several inputs or targets",
+        "the test set has samples of one tensor, client 0 of several (ids, mask); give all alike",
     ),
     "an input of two arrays": (
         {"clients": [Items(((np.zeros(2), np.zeros(2)), 0))]},
-        "item 0 has a tuple of 2 (ndarray of shape (2,), ndarray of shape (2,)) for input; several inputs",
+        "the test set has samples of one tensor, client 0 of several (0, 1)",
     ),
-    "two targets": ({"clients": [Items((PAIR[0][0], [PAIR[0][0], PAIR[0][1]]))]}, "item 0 has a list of 2 (Tensor"),
+    "two targets": (
+        {"clients": [Items((PAIR[0][0], [PAIR[0][0], PAIR[0][1]]))]},
+        "the test set has targets of one tensor, client 0 of several (0, 1)",
+    ),
+    "two targets everywhere": (
+        {"clients": [(PAIR[0], (PAIR[0], PAIR[0]))], "test": (PAIR[0], (PAIR[0], PAIR[0]))},
+        "client 0 has several targets a sample; give a loss that reads them: task=my_loss",
+    ),
+    "an input that lacks a part": (
+        {"clients": [Items(({"a": PAIR[0][0], "b": PAIR[0][0]}, 0), ({"a": PAIR[0][0]}, 0))]},
+        "client 0: the input of item 1 is a dict of 1 ('a'), that of item 0 a dict of 2 ('a', 'b'); give all alike",
+    ),
     "a pair with a dict of inputs": (
         {"clients": [({"a": PAIR[0], "b": PAIR[0]}, PAIR[1])]},
-        "client 0 has a dict of 2 ('a', 'b') for samples; several inputs or targets (a dict, a tuple of tensors)",
+        "the test set has samples of one tensor, client 0 of several (a, b)",
     ),
     "a pair with a tuple of inputs": (
         {"test": ((PAIR[0], PAIR[0]), PAIR[1])},
-        "the test set has a tuple of 2 (Tensor of shape (4, 2), Tensor of shape (4, 2)) for samples; several inputs",
+        "the test set has samples of several (0, 1), client 0 of one tensor",
     ),
     "a label that is an identifier": (
         {"clients": [(PAIR[0], PAIR[1] + 10**12)]},
@@ -302,7 +313,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "clients one by one": ({"clients": iter([PAIR])}, "it must be a sequence of datasets, one for each client"),
     "a number of own clients": ({"clients": 7}, "clients (one dataset each)"),
     "a function for a model": ({"model": lambda: nn.Linear(2, 3)}, "model is of type function; it must be a torch.nn"),
-    "a model with two answers": ({"model": Twofold()}, "the model answers with a tuple; it must return one tensor"),
+    "a model with two answers": (
+        {"model": Twofold()},
+        "the model answers with a tuple of 2 tensors; it must return one tensor",
+    ),
     "whole numbers for a network of numbers": (
         {"clients": [(PAIR[0].long(), PAIR[1])], "test": (PAIR[0].long(), PAIR[1])},
         "(whole numbers are taken as tokens; give features as float32)",

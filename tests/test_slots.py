@@ -303,4 +303,4 @@ def test_a_model_of_several_inputs_has_a_sentence_of_its_own() -> None:
     def ask() -> Any:
         return hw.simulate("fedavg", SMALL, model=Masked(), **unequal_clients())
 
-    refused(ask, "the model takes several inputs (x, mask)", "join them into one")
+    refused(ask, "the model takes several inputs (x, mask)", "give samples as a tuple in that order or as a dictionary")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conftest import SMALL, held, played
-from headway.data.federation import Federation, Samples, Windows
+from headway.data.columns import Windows
+from headway.data.federation import Federation, Samples
 from headway.data.sources import Source, load
 from headway.data.sources.files import Damaged
 from headway.data.sources.source import statistics

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 import headway as hw
 from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli.main import app
-from headway.data.federation import Federation, Samples, Windows
+from headway.data.columns import Windows
+from headway.data.federation import Federation, Samples
 from headway.data.validation import held_out
 from headway.engine.building import build
 from headway.errors import UserError

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 import headway as hw
 from conftest import SMALL, played
 from headway.cli.main import app
-from headway.data.federation import Windows
+from headway.data.columns import Windows
 from headway.engine.building import build
-from headway.engine.local_training import task_losses
 from headway.errors import UserError
 from headway.measure.summary import over_seeds
 from headway.methods.spelling import method
@@ -52,6 +51,7 @@ def test_linear_regression_finds_the_line(outputs: int) -> None:
     assert 0.005 < last["loss"] < 0.03
     assert "accuracy" not in last
     assert "accuracy_smoothed" not in last
+    assert "loss_smoothed" in last
     assert np.allclose(result.model.weight.detach()[0], SLOPE, atol=0.15)
 
 
@@ -101,9 +101,23 @@ def test_tables_and_pictures_of_regression_show_the_loss(tmp_path: Path) -> None
     assert figures.compare_picture(study, tmp_path / "compare.png").stat().st_size > 10_000
 
 
-def test_a_target_of_regression_is_refused() -> None:
-    with pytest.raises(UserError, match="target is an accuracy, but the targets of this data are numbers"):
-        hw.simulate("fedavg", SMALL, target=0.5, model=nn.Linear(3, 1), **numbers())
+def test_a_target_of_regression_is_a_loss_to_fall_to() -> None:
+    result = hw.simulate(
+        "fedavg",
+        ALONE,
+        target=0.5,
+        stop_at_target=True,
+        model=nn.Linear(3, 1),
+        **{**REGRESSION, "rounds": 90},
+        **numbers(),
+    )
+    assert len(result.records) < 90
+    assert result.records[-1]["loss_smoothed"] <= 0.02 < result.records[-2]["loss_smoothed"]
+
+
+def test_a_target_beyond_an_accuracy_is_refused() -> None:
+    with pytest.raises(UserError, match=r"target is 1\.5; it must be at most 1\.0"):
+        hw.simulate("fedavg", SMALL, target=1.5)
 
 
 def test_a_model_with_other_outputs_is_refused() -> None:
@@ -130,8 +144,8 @@ def test_numbers_from_a_file_run_on_the_command_line(tmp_path: Path) -> None:
 
 def test_squared_error_of_classes_is_to_one_hot() -> None:
     logits, y = torch.tensor([[0.5, 0.25, 0.0], [1.0, 1.0, 1.0]]), torch.tensor([0, 2])
-    assert task_losses(logits, y, squared=True).tolist() == pytest.approx([(0.25 + 0.0625) / 3, 2 / 3])
-    assert torch.equal(task_losses(logits, y), nn.functional.cross_entropy(logits, y, reduction="none"))
+    assert squared_classification.loss(logits, y).tolist() == pytest.approx([(0.25 + 0.0625) / 3, 2 / 3])
+    assert torch.equal(cross_entropy(logits, y), nn.functional.cross_entropy(logits, y, reduction="none"))
 
 
 def test_linear_regression_of_classes_has_a_loss_and_an_accuracy() -> None:

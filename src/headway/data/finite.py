@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from headway.data import columns
 from headway.data.federation import Federation, Samples
 from headway.errors import UserError
 
@@ -34,8 +35,14 @@ def check_finite(federation: Federation, dtype: torch.dtype) -> None:
 
 
 def _floats(samples: Samples) -> dict[str, Tensor]:
-    parts = {"input": samples.x, "target": samples.y}
-    return {name: part for name, part in parts.items() if isinstance(part, Tensor) and part.is_floating_point()}
+    """The inputs and targets that are numbers with a fraction, as errors call them."""
+    sides = {"input": columns.named(samples.x), "target": columns.named(samples.y)}
+    return {
+        f"{side} '{name}'" if name else side: part
+        for side, parts in sides.items()
+        for name, part in parts.items()
+        if isinstance(part, Tensor) and part.is_floating_point()
+    }
 
 
 def _within(part: Tensor, largest: float) -> bool:

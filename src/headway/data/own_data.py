@@ -29,10 +29,11 @@ def federate(clients: Sequence[Any], test: Any, *, task: str = "auto", padding: 
     _check_clients(clients)
     samples = [samples_of(client, Reading(f"client {number}", padding)) for number, client in enumerate(clients)]
     tested = samples_of(test, Reading("the test set", padding))
-    every = [_as_targets(one, task, name) for one, name in zip([*samples, tested], _names(samples), strict=True)]
-    every = _of_one_length(every, padding)
-    for name, one in zip(_names(samples), every, strict=True):
+    names, every = _names(samples), _of_one_length([*samples, tested], padding)
+    for name, one in zip(names, every, strict=True):
+        _check_task(one, task, name)
         _check_alike(name, one, every[0], apart=name == "the test set")
+    every = [Samples(one.x, _targets(one.y, task)) for one in every]
     *own, tested = every
     bounds = np.cumsum([0, *(len(one) for one in own)])
     return Federation(
@@ -91,26 +92,32 @@ def _joined(sides: list[Tensors]) -> Tensors:
 # ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _as_targets(samples: Samples, task: str, what: str) -> Samples:
-    """The samples with targets in the type of the task: classes as int64, numbers as floats."""
+NUMERIC = ("regression", "binary", "multilabel")
+"""The tasks whose targets are numbers."""
+
+
+def _targets(y: Tensors, task: str) -> Tensors:
+    """Targets in the type of the task: numbers as floats, classes as int64, which cross-entropy takes."""
+    if not isinstance(y, Tensor) or y.is_floating_point():
+        return y
+    return y.float() if task in NUMERIC else y.long()
+
+
+def _check_task(samples: Samples, task: str, what: str) -> None:
+    """Refuse targets that the task does not learn."""
     y = samples.y
     if not isinstance(y, Tensor):
         if task != "own":
             raise UserError(f"{what} has several targets a sample; give a loss that reads them: task=my_loss")
-        return samples
-    if task in ("regression", "binary", "multilabel"):
-        if task != "regression" and bool(((y != 0) & (y != 1)).any()):
-            wrong = y[(y != 0) & (y != 1)].flatten()[0].item()
-            raise UserError(f"{what} has the target {wrong:g}; the targets of task {task} are 0 and 1")
-        return Samples(samples.x, y if y.is_floating_point() else y.float())
-    if y.is_floating_point():
-        if task not in ("auto", "own"):
-            raise UserError(
-                f"{what} has targets of type {type_of(y)}; task {task} takes classes: whole numbers, y.long()"
-            )
-        return samples
-    _check_labels(y, "tokens" if task == "auto" and samples.are_texts else task, what)
-    return Samples(samples.x, y.long())
+    elif task in NUMERIC:
+        wrong = y[(y != 0) & (y != 1)] if task != "regression" else y[:0]
+        if wrong.numel():
+            raise UserError(f"{what} has the target {wrong[0].item():g}; the targets of task {task} are 0 and 1")
+    elif not y.is_floating_point():
+        _check_labels(y, "tokens" if task == "auto" and samples.are_texts else task, what)
+    elif task not in ("auto", "own"):
+        found = type_of(y)
+        raise UserError(f"{what} has targets of type {found}; task {task} takes classes: whole numbers, y.long()")
 
 
 def _check_labels(y: Tensor, task: str, what: str) -> None:
@@ -150,7 +157,7 @@ def _check_alike(what: str, samples: Samples, first: Samples, apart: bool = Fals
     for role, mine, its in (("samples", samples.inputs, first.inputs), ("targets", samples.y, first.y)):
         own, other = columns.parts(mine), columns.parts(its)
         if own.keys() != other.keys():
-            raise UserError(f"{what} has {role} with {_names_of(own)}, client 0 with {_names_of(other)}")
+            raise UserError(f"{what} has {role} of {_names_of(own)}, client 0 of {_names_of(other)}; give all alike")
         for name, part in own.items():
             called = role + (f" '{name}'" if name else "")
             _check_shape(what, called, part, other[name])
@@ -161,7 +168,7 @@ def _check_alike(what: str, samples: Samples, first: Samples, apart: bool = Fals
 
 
 def _names_of(parts: Mapping[str, object]) -> str:
-    return ", ".join(f"'{name}'" for name in parts) if "" not in parts else "one tensor"
+    return "one tensor" if "" in parts else f"several ({', '.join(parts)})"
 
 
 def _check_shape(what: str, called: str, part: Tensor, first: Tensor) -> None:

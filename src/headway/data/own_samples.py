@@ -169,7 +169,7 @@ def _check_forms(values: list[Any], what: str, role: str, same: Callable[[Any], 
 def _column(values: list[Any], reading: Reading, name: str) -> Tensor:
     tensors = [_tensor(value, reading.what) for value in values]
     for number, one in enumerate(tensors):
-        if (one.dtype == torch.uint8) != (tensors[0].dtype == torch.uint8):
+        if not name.startswith("target") and (one.dtype == torch.uint8) != (tensors[0].dtype == torch.uint8):
             raise UserError(
                 f"{reading.what}: item {number} is of type {type_of(one)}, item 0 of type {type_of(tensors[0])}; "
                 "give all alike"

@@ -63,9 +63,15 @@ def _own(model: GlobalState) -> GlobalState:
 
 def finished(experiment: Experiment, progress: Progress) -> bool:
     scenario = experiment.scenario
-    if scenario.stop_at_target and scenario.target is not None and progress.smoothed.weight:
-        return progress.round >= scenario.rounds or progress.smoothed.level >= scenario.target
-    return progress.round >= scenario.rounds
+    return progress.round >= scenario.rounds or (scenario.stop_at_target and _is_at_target(experiment, progress))
+
+
+def _is_at_target(experiment: Experiment, progress: Progress) -> bool:
+    """Whether the smoothed headline has reached the target."""
+    target, level = experiment.scenario.target, progress.smoothed
+    if target is None or not level.weight:
+        return False
+    return level.level >= target if experiment.task.headline.higher_is_better else level.level <= target
 
 
 def _with_best(progress: Progress, loss: float | None) -> Progress:
