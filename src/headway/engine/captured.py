@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from headway.engine.aggregate import Group, PartialAggregate, TrainedClients, partial_aggregate
+from headway.engine import server
+from headway.engine.aggregate import Group, PartialAggregate, TrainedClients, partial_aggregate, trained_client
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.client_rounds import ClientState, CohortRounds
 from headway.engine.compile import traced
@@ -26,7 +27,6 @@ from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.engine.pinned import PinnedArrays
 from headway.engine.scoring import score
-from headway.engine.simulated import finish
 from headway.methods.slots import Message, State
 from headway.trees import copied, leaves_of, row, stack, tree_map
 from headway.vectors import Vector
@@ -65,7 +65,8 @@ class _Functions:
 
     def __init__(self, training: LocalTraining, layout: str, own_buffers: bool) -> None:
         def end(carry: Carry, message: Message, slots: State, arrays: DeviceArrays) -> TrainedClients:
-            return finish(training, carry, message, slots, arrays)
+            upload, kept = training.upload(carry, message, slots, arrays)
+            return trained_client(upload, server.decode(training.experiment.method, upload, message["model"]), kept)
 
         self._begin: Callable[..., Carry] = training.begin
         self._step: Callable[..., Carry] = training.step

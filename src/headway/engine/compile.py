@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
@@ -99,17 +100,19 @@ def _memory(graph: GraphModule) -> dict[Node, Node]:
 
 
 def _written(graph: GraphModule, owners: dict[Node, Node]) -> set[Node]:
-    """The owners of memory that some operation writes into; a mere change of shape is none."""
-    found: set[Node] = set()
-    for node in graph.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable or torch.Tag.inplace_view in node.target.tags:
-            continue
-        for argument, given in zip(schema.arguments, node.args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                parts = given if isinstance(given, list | tuple) else [given]
-                found |= {owners[part] for part in parts if isinstance(part, Node)}
-    return found
+    """The owners of memory that some operation writes into; a mere change of shape is not written."""
+    given = (argument for node in graph.graph.nodes for argument in _outputs_among_inputs(node))
+    parts = (part for one in given for part in (one if isinstance(one, list | tuple) else [one]))
+    return {owners[part] for part in parts if isinstance(part, Node)}
+
+
+def _outputs_among_inputs(node: Node) -> list[Argument]:
+    """What an operation is given to write into."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or torch.Tag.inplace_view in getattr(node.target, "tags", ()):
+        return []
+    named = zip(schema.arguments, node.args, strict=False)
+    return [given for argument, given in named if argument.alias_info is not None and argument.alias_info.is_write]
 
 
 def _free_layouts(graph: GraphModule) -> None:
