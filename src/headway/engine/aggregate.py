@@ -177,20 +177,24 @@ class Aggregator:
             trained=group.trained,
             partial=group.partial or self._summed(group.trained, rounds, group.positions),
         )
-        if self._skips and (faults := self._diverged(arrived.places, arrived.partial["reports"])):
-            self.failures.faults |= {arrived.places[at]: fault for at, fault in faults.items()}
-            self.computed -= rounds.samples([group.positions[at] for at in faults])
-            arrived = self._part(arrived, [at for at in range(len(group.positions)) if at not in faults], rounds)
+        if self._skips:
+            arrived = self._without_diverged(arrived, rounds)
         if arrived.places:
             self._take(arrived, rounds)
         rounds.release(group.positions)
 
-    def _part(self, arrived: _Arrived, chosen: list[int], rounds: CohortRounds) -> _Arrived:
-        """Some clients of a group, by their places in it, with a sum of their own."""
-        positions = tuple(arrived.positions[at] for at in chosen)
-        trained = tree_map(lambda leaf: leaf[chosen], arrived.trained)
-        partial = self._summed(trained, rounds, positions) if chosen else arrived.partial
-        return _Arrived([arrived.places[at] for at in chosen], positions, trained, partial)
+    def _without_diverged(self, arrived: _Arrived, rounds: CohortRounds) -> _Arrived:
+        """Those of a group whose numbers are finite, with a sum of their own; the others have failed."""
+        faults = self._diverged(arrived.places, arrived.partial["reports"])
+        if not faults:
+            return arrived
+        self.failures.faults |= {arrived.places[at]: fault for at, fault in faults.items()}
+        self.computed -= rounds.samples([arrived.positions[at] for at in faults])
+        finite = [at for at in range(len(arrived.places)) if at not in faults]
+        positions = tuple(arrived.positions[at] for at in finite)
+        trained = tree_map(lambda leaf: leaf[finite], arrived.trained)
+        partial = self._summed(trained, rounds, positions) if finite else arrived.partial
+        return _Arrived([arrived.places[at] for at in finite], positions, trained, partial)
 
     def _take(self, arrived: _Arrived, rounds: CohortRounds) -> None:
         """Add to the sum, and keep what the server or the clients want of each upload."""

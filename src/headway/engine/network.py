@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -60,14 +60,20 @@ def _has_ties(module: nn.Module) -> bool:
     return count(once=False) > count(once=True)
 
 
-def _own_name(name: str) -> str:
-    """A tensor's name in its own module."""
-    return name.rsplit(".", 1)[-1]
+def _parameters(module: nn.Module) -> tuple[Vector, dict[str, Tensor]]:
+    """Copies of what a module learns, and of what its user froze."""
+    named = dict(module.named_parameters())
+    learnt = {name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad}
+    frozen = {name: leaf.detach().clone() for name, leaf in named.items() if not leaf.requires_grad}
+    if not learnt:
+        raise UserError("the model has no parameter that can be trained")
+    return Vector(learnt), frozen
 
 
-def _copies(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors as copies without gradients, by name."""
-    return {name: tensor.detach().clone() for name, tensor in named}
+def _buffers(module: nn.Module) -> Buffers:
+    """Copies of a module's buffers, without those that a pass is given."""
+    named = dict(module.named_buffers())
+    return {name: leaf.detach().clone() for name, leaf in named.items() if name.rsplit(".", 1)[-1] not in INJECTED}
 
 
 def _stages_of(module: nn.Module) -> list[nn.Module]:
@@ -112,11 +118,8 @@ class Network:
         self.needs_stages = "stages" in needs
         self.branches = branch_points(_stages_of(module)) if self.needs_stages else ()
         twin = twinned(module)
-        self.parameters = Vector(_copies(named for named in twin.named_parameters() if named[1].requires_grad))
-        self.frozen = _copies(named for named in twin.named_parameters() if not named[1].requires_grad)
-        if not self.parameters.leaves:
-            raise UserError("the model has no parameter that can be trained")
-        self.buffers: Buffers = _copies(named for named in twin.named_buffers() if _own_name(named[0]) not in INJECTED)
+        self.parameters, self.frozen = _parameters(twin)
+        self.buffers = _buffers(twin)
         norms = _modules(twin, WeightedBatchNorm)
         if norms and policy == "refuse":
             raise UserError(
