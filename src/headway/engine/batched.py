@@ -18,7 +18,7 @@ from headway.engine.client_rounds import BatchForm, ClientRound, CohortRounds
 from headway.engine.compile import compiled
 from headway.engine.executor import CannotExecute, RoundInput, located
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.local_training import Carry, LocalTraining, Program
 from headway.engine.network import Buffers
 from headway.engine.padding import stacked
 from headway.errors import ClientError
@@ -29,8 +29,6 @@ _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""
 STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
-Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
-"""A local step of a whole stack."""
 
 
 @dataclass(frozen=True)

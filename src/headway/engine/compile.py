@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Argument
@@ -24,28 +25,30 @@ from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
+Result = TypeVar("Result")
 
-
-OPTIONS: dict[str, Any] = {"loop_ordering_after_fusion": False}
-"""Of torch's compiler. In 2.11 the reordering of loops trips over operations on lists of tensors."""
+Options = Mapping[str, str | int | bool]
+"""Settings of torch's compiler."""
+OPTIONS: Options = {"loop_ordering_after_fusion": False}
+"""For every program. In 2.11 the reordering of loops trips over operations on lists of tensors."""
 
 
 def traced(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    function: Callable[..., Result],
+    arguments: tuple[object, ...],
     *,
     compiled: bool,
-    options: Mapping[str, Any] = MappingProxyType({}),
-) -> Any:
+    options: Options = MappingProxyType({}),
+) -> Callable[..., Result]:
     """The function for arguments of these shapes; with `compiled` by torch's compiler, at its first call.
 
     It may write into its arguments: tracing works on copies. `options` are the compiler's.
     """
     flat, structure = pytree.tree_flatten(arguments)
     order = tree_map(lambda leaf: 0, arguments)
-    form: list[Any] = []
+    form: list[pytree.TreeSpec] = []
 
-    def plain(*leaves: Any) -> list[Any]:
+    def plain(*leaves: Tensor) -> list[Tensor]:
         found, shape = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
         form[:] = [shape]
         return found
@@ -53,12 +56,18 @@ def traced(
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
     _free_layouts(graph)
-    chosen = {**OPTIONS, **options}
-    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=chosen) if compiled else graph
-    return lambda *given: pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
+    program: Callable[..., list[Tensor]] = (
+        torch.compile(graph, fullgraph=True, dynamic=False, options={**OPTIONS, **options}) if compiled else graph
+    )
+
+    def run(*given: object) -> Result:
+        result: Result = pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
+        return result
+
+    return run
 
 
-def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> Callable[..., Result]:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
     try:
         program = traced(function, arguments, compiled=True)

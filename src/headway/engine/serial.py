@@ -17,7 +17,7 @@ from headway.engine.client_rounds import ClientRound, CohortRounds
 from headway.engine.compile import compiled
 from headway.engine.executor import RoundInput, located
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.local_training import Carry, LocalTraining, Program
 from headway.engine.padding import padded
 from headway.errors import ClientError, UserError
 from headway.methods.slots import Message
@@ -42,7 +42,7 @@ class ClientTrainer:
     def __init__(self, experiment: Experiment, *, compiled: bool, coupled: bool = False) -> None:
         self.training = LocalTraining(experiment, coupled=coupled)
         self.compiled = compiled
-        self._program: Step | None = None
+        self._program: Program | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -86,7 +86,7 @@ class ClientTrainer:
         ) -> Carry:
             if self.training.coupled and width < most:
                 return self.training.step(carry, message, arrays, index, round, width)
-            return program(carry, message, arrays, index, round)  # type: ignore[call-arg]
+            return program(carry, message, arrays, index, round)
 
         return step
 
