@@ -3,7 +3,9 @@
 Group normalisation is taken apart so that it reads and writes any memory layout: torch's kernel wants channels apart,
 convolutions want them together, and half of the time would go into moving between the two. A convolution of stacked
 clients whose channels are not a multiple of four has no fast kernel; it becomes a product of matrices. One client's
-convolution of fewer than eight channels in 16 bits has none either; it gets channels of zeros. A function here returns `NotImplemented` where torch's own form is to stay.
+convolution of fewer than eight channels in 16 bits has none either; it gets channels of zeros.
+
+A function here returns `NotImplemented` where torch's own form is to stay.
 """
 
 from __future__ import annotations
