@@ -205,7 +205,7 @@ def test_a_message_that_a_stopped_worker_does_not_take_is_told(monkeypatch: pyte
     try:
         stopped(own)
         with pytest.raises(MachineError, match="it is stopped"):
-            own._send(own.connections[0], bytes(1 << 24))
+            own._send(own._workers[0], bytes(1 << 24))
     finally:
         own.close()
 

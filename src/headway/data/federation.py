@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class Windows:
     def shape(self) -> torch.Size:
         return torch.Size((len(self.starts), self.length))
 
-    def __getitem__(self, rows: Any) -> Tensor:
+    def __getitem__(self, rows: Tensor | np.ndarray | slice | int) -> Tensor:
         """The tokens of some rows as int64: bytes would be normalised like images."""
         places = self.starts[rows].unsqueeze(-1) + torch.arange(self.length, device=self.starts.device)
         return self.tokens[places].long()
@@ -144,7 +144,7 @@ class Federation:
         return labels
 
 
-def _tensors(values: Sequence[Any], what: str) -> list[Tensor]:
+def _tensors(values: Sequence[object], what: str) -> list[Tensor]:
     try:
         tensors = [torch.as_tensor(value) for value in values]
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -178,7 +178,7 @@ def _stacked(tensors: list[Tensor], what: str) -> Tensor:
     return torch.stack(tensors)
 
 
-def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
+def _pair(source: object, what: str) -> tuple[Tensor, Tensor]:
     """(x, y) of a pair of arrays or of a map-style torch dataset."""
     if isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], tuple | Mapping):
         _check_one(source[0], what, "samples")
@@ -191,8 +191,13 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
         raise UserError(f"{what} has {len(x)} samples and {len(y)} targets")
     if not len(x):
         raise UserError(f"{what} is empty")
-    if y.is_floating_point():
-        return x, y
+    if not y.is_floating_point():
+        _check_labels(y, what)
+    return x, y
+
+
+def _check_labels(y: Tensor, what: str) -> None:
+    """Refuse whole numbers that are not the numbers of classes."""
     if y.dim() != 1:
         raise UserError(f"{what} has labels of shape {tuple(y.shape)}; give one label a sample")
     if int(y.min()) < 0:
@@ -202,23 +207,40 @@ def _pair(source: Any, what: str) -> tuple[Tensor, Tensor]:
             f"{what}: label {int(y.max())} is out of range; labels go from 0 to at most {MOST_CLASSES - 1:,}, "
             "one for each class (give numbers that are to be learnt as floats)"
         )
-    return x, y
 
 
-def _check_is_dataset(source: Any, what: str) -> None:
-    """Refuse what is neither a pair (x, y) nor a map-style dataset, in words that fit what was given."""
-    if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
-        raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
-    if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], tuple | list):
+Item = Sequence[object]
+"""(input, target)."""
+
+
+class Items(Protocol):
+    """A map-style dataset, as torch has them."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> object: ...
+
+
+def _is_dataset(source: object) -> TypeGuard[Items]:
+    indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    return indexed and not isinstance(source, Mapping | type)
+
+
+def _check_tuple(source: tuple[object, ...], what: str) -> None:
+    """Refuse a tuple that was meant as arrays of samples and targets, and not as a sequence of items."""
+    if len(source) != 2:
+        if all(isinstance(part, Tensor | np.ndarray) for part in source):
+            raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
+    elif not isinstance(source[1], tuple | list):
         _check_one(source[0], what, "samples")
-    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
+
+
+def _items(source: object, what: str) -> list[Item]:
+    """The items of a map-style dataset."""
+    if isinstance(source, tuple):
+        _check_tuple(source, what)
+    if not _is_dataset(source):
         raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
-
-
-def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
-    """The items of a map-style dataset, each of them (input, target)."""
-    _check_is_dataset(source, what)
-    samples = []
+    samples: list[object] = []
     try:
         for index in range(len(source)):
             samples.append(source[index])  # noqa: PERF401 — so that a fault knows how far it came
@@ -228,15 +250,19 @@ def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
         ) from fault
     if not samples:
         raise UserError(f"{what} is empty")
-    for number, sample in enumerate(samples):
-        if not isinstance(sample, tuple | list) or len(sample) != 2:
-            raise UserError(f"{what}: item {number} is {_in_words(sample)}; an item must be (input, target)")
-        for part, role in zip(sample, ("input", "target"), strict=True):
-            _check_one(part, f"{what}: item {number}", role)
-    return samples
+    return [_item(sample, f"{what}: item {number}") for number, sample in enumerate(samples)]
 
 
-def _joined_items(samples: list[tuple[Any, Any]], what: str) -> tuple[Tensor, Tensor]:
+def _item(sample: object, what: str) -> Item:
+    """An item of a dataset, if it has an input and a target that can be stacked."""
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise UserError(f"{what} is {_in_words(sample)}; an item must be (input, target)")
+    for part, role in zip(sample, ("input", "target"), strict=True):
+        _check_one(part, what, role)
+    return sample
+
+
+def _joined_items(samples: list[Item], what: str) -> tuple[Tensor, Tensor]:
     inputs, targets = (_tensors([sample[place] for sample in samples], what) for place in (0, 1))
     for number, one in enumerate(inputs):
         if (one.dtype == torch.uint8) != (inputs[0].dtype == torch.uint8):
@@ -246,11 +272,12 @@ def _joined_items(samples: list[tuple[Any, Any]], what: str) -> tuple[Tensor, Te
     return _stacked(inputs, what), _stacked(targets, what)
 
 
-def _check_one(part: Any, what: str, role: str) -> None:
+def _check_one(part: object, what: str, role: str) -> None:
     """Refuse an input or a target that consists of several: they would be stacked, or one of them would be dropped."""
-    arrays = isinstance(part, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in part)
-    nested = isinstance(part, tuple | list) and any(isinstance(one, Mapping) for one in part)
-    whole = role == "samples" and isinstance(part, list) and not nested  # a list of arrays is one array a sample
+    several = part if isinstance(part, tuple | list) else ()
+    arrays = any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in several)
+    nested = any(isinstance(one, Mapping) for one in several)
+    whole = role == "samples" and isinstance(part, list)  # a list of arrays is one array a sample
     if isinstance(part, Mapping) or nested or (arrays and not whole):
         raise UserError(
             f"{what} has {_in_words(part)} for {role}; several inputs or targets (a dict, a tuple of tensors) are not "
@@ -258,7 +285,7 @@ def _check_one(part: Any, what: str, role: str) -> None:
         )
 
 
-def _in_words(item: Any) -> str:
+def _in_words(item: object) -> str:
     """A value as errors describe it: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
     kind = f"a {type(item).__name__}"
     if isinstance(item, Mapping):
@@ -270,7 +297,7 @@ def _in_words(item: Any) -> str:
     return kind
 
 
-def _part_in_words(part: Any) -> str:
+def _part_in_words(part: object) -> str:
     shape = f" of shape {tuple(part.shape)}" if isinstance(part, Tensor | np.ndarray) else ""
     return f"{type(part).__name__}{shape}"
 
@@ -310,8 +337,8 @@ def _check_alike(what: str, pair: tuple[Tensor, Tensor], first: tuple[Tensor, Te
         )
 
 
-def federate(clients: Sequence[Any], test: Any) -> Federation:
-    """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
+def _check_clients(clients: object) -> None:
+    """Refuse what has no dataset for each client."""
     single = getattr(clients, "ndim", 1) == 0
     if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
         raise UserError(
@@ -319,6 +346,11 @@ def federate(clients: Sequence[Any], test: Any) -> Federation:
         )
     if not len(clients):
         raise UserError("there are no clients")
+
+
+def federate(clients: Sequence[object], test: object) -> Federation:
+    """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set."""
+    _check_clients(clients)
     pairs = [_pair(client, f"client {number}") for number, client in enumerate(clients)]
     x_test, y_test = _pair(test, "the test set")
     for number, pair in enumerate(pairs):

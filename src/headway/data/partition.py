@@ -83,6 +83,16 @@ def split(
         return from_function(how, labels, clients, seed)
     name, _, argument = how.partition(":")
     entry = _entry(how, name, argument)
+    _check_fits(how, entry, labels, clients)
+    more: dict[str, np.ndarray | None] = {"users": users} if entry.by_user else {}
+    if entry.argument is None:
+        return entry.rule(labels, clients, seed, **more)
+    value = entry.argument.read(how) if isinstance(entry.argument, Number) else argument
+    return entry.rule(labels, clients, seed, value, **more)
+
+
+def _check_fits(how: str, entry: Partition, labels: np.ndarray, clients: int) -> None:
+    """Refuse a partition that cannot split these samples among so many clients."""
     if not clients and not entry.counts_clients:
         raise UserError(f"clients is 0, which means every user, but partition is '{how}'; give --clients N")
     if clients > len(labels):
@@ -93,11 +103,6 @@ def split(
         )
     if entry.one_by_one:
         _check_draws(how, len(labels), clients)
-    more: dict[str, np.ndarray | None] = {"users": users} if entry.by_user else {}
-    if entry.argument is None:
-        return entry.rule(labels, clients, seed, **more)
-    value = entry.argument.read(how) if isinstance(entry.argument, Number) else argument
-    return entry.rule(labels, clients, seed, value, **more)
 
 
 def spelled(how: str | SplitFunction) -> str:
@@ -191,13 +196,12 @@ def _gradma(labels: np.ndarray, clients: int, seed: int, omega: float) -> Rows:
     shares = draw.dirichlet(np.full(clients, omega), size=classes)
     left = [list(np.flatnonzero(labels == number)) for number in range(classes)]
     held: list[list[int]] = [[] for _ in range(clients)]
-    for _ in range(2):
-        for own in held:
-            there = [number for number in range(classes) if left[number]]
-            own.append(int(left[there[draw.integers(len(there))]].pop()))
-    for number, rows in enumerate(left):
+    for own in held * 2:
+        there = [rows for rows in left if rows]
+        own.append(int(there[draw.integers(len(there))].pop()))
+    for share, rows in zip(shares, left, strict=True):
         order = draw.permutation(np.array(rows, dtype=np.int64))
-        cuts = np.floor(np.cumsum(shares[number])[:-1] * len(order)).astype(int)
+        cuts = np.floor(np.cumsum(share)[:-1] * len(order)).astype(int)
         for own, piece in zip(held, np.split(order, cuts), strict=True):
             own.extend(piece.tolist())
     return [draw.permutation(np.array(own, dtype=np.int64)) for own in held]

@@ -18,6 +18,11 @@ class Published:
     sha256: str | None = None
     """None where no source that can be checked has published one."""
 
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """The files that it leaves under the data folder."""
+        return self.holds or (self.path,)
+
 
 def _idx(base: str, folder: str, sums: tuple[tuple[str, str, str, int], ...]) -> tuple[Published, ...]:
     return tuple(

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -103,28 +102,28 @@ def _check_output(network: Network, federation: Federation, dtype: torch.dtype) 
         with torch.no_grad():
             logits = network.evaluate(network.parameters, network.buffers, sample)
     except Exception as fault:
-        if len(several := _inputs(network.original)) > 1:
-            raise UserError(
-                f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
-                "and let the model take it apart"
-            ) from fault
-        own = not isinstance(fault, RuntimeError | ValueError | TypeError | IndexError)
-        cause = in_words(fault) if own else (str(fault).splitlines() or [type(fault).__name__])[0]
-        advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
-        raise UserError(
-            f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}"
-        ) from fault
+        raise _not_taken(network, federation, sample, fault) from fault
     if not isinstance(logits, Tensor):
         raise UserError(f"the model answers with a {type(logits).__name__}; it must return one tensor")
-    if federation.classes and (logits.dim() != 2 or logits.shape[1] < federation.classes):
-        raise UserError(
-            f"the model answers 2 samples with shape {tuple(logits.shape)}, but there are {federation.classes} classes"
+    answered = f"the model answers {len(sample)} samples with shape {tuple(logits.shape)}, but"
+    classes, outputs = federation.classes, federation.outputs
+    if classes and (logits.dim() != 2 or logits.shape[1] < classes):
+        raise UserError(f"{answered} there are {classes} classes")
+    if not classes and logits.numel() != len(sample) * outputs:
+        raise UserError(f"{answered} a target is {outputs} number{'s' if outputs > 1 else ''}")
+
+
+def _not_taken(network: Network, federation: Federation, sample: Tensor, fault: Exception) -> UserError:
+    """Why a model does not take a sample, from what it raised."""
+    if len(several := _inputs(network.original)) > 1:
+        return UserError(
+            f"the model takes several inputs ({', '.join(several)}); join them into one for now, "
+            "and let the model take it apart"
         )
-    if not federation.classes and logits.numel() != len(sample) * federation.outputs:
-        raise UserError(
-            f"the model answers {len(sample)} samples with shape {tuple(logits.shape)}, but a target is "
-            f"{federation.outputs} number{'s' if federation.outputs > 1 else ''}"
-        )
+    own = not isinstance(fault, RuntimeError | ValueError | TypeError | IndexError)
+    cause = in_words(fault) if own else (str(fault).splitlines() or [type(fault).__name__])[0]
+    advice = "" if sample.is_floating_point() else " (whole numbers are taken as tokens; give features as float32)"
+    return UserError(f"the model does not take samples of shape {federation.sample_shape}: {cause}{advice}")
 
 
 def build(
@@ -132,18 +131,15 @@ def build(
     method: Method,
     *,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     federation: Federation | None = None,
 ) -> Experiment:
     """An experiment from names alone, or with the user's own model, and own client datasets and test set or federation.
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
-    if (clients is None) != (test is None):
-        raise UserError("own data needs both clients (one dataset each) and a test set")
-    if clients is not None:
-        federation = federate(clients, test)
+    federation = _own_federation(clients, test, federation)
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
@@ -161,10 +157,7 @@ def build(
     _check_cohort(scenario, method, federation)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
-    if scenario.precision == "auto":
-        scenario = dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
-    if scenario.deterministic and device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    scenario = _on_device(scenario, device)
     dtype = _DTYPES[scenario.precision]
     check_finite(whole, dtype)
     if model is not None:
@@ -174,7 +167,7 @@ def build(
         method=method,
         federation=federation,
         split=split,
-        network=_network(scenario, method, federation, model, device, dtype),
+        network=_network(_module(scenario, federation, model), scenario, method, federation).to(device, dtype),
         samples=federation.train.to(device),
         device=device,
         dtype=dtype,
@@ -182,24 +175,37 @@ def build(
     )
 
 
-def _network(
-    scenario: Scenario,
-    method: Method,
-    federation: Federation,
-    model: nn.Module | None,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Network:
-    """The user's network or the scenario's, with its first numbers on the device."""
+def _own_federation(clients: Sequence[object] | None, test: object, federation: Federation | None) -> Federation | None:
+    """The user's own data, given in either form; None where there is none."""
+    if (clients is None) != (test is None):
+        raise UserError("own data needs both clients (one dataset each) and a test set")
+    return federation if clients is None else federate(clients, test)
+
+
+def _on_device(scenario: Scenario, device: torch.device) -> Scenario:
+    """The scenario with the precision that `auto` is on this device; what determinism needs there is set."""
+    if scenario.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    if scenario.precision != "auto":
+        return scenario
+    return dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
+
+
+def _module(scenario: Scenario, federation: Federation, model: nn.Module | None) -> nn.Module:
+    """The user's module, or the scenario's."""
     if model is not None:
-        module = _checked_model(model)
-    else:
-        module = random.built(
-            lambda: build_network(scenario.model, federation.sample_shape, federation.outputs), scenario.seed, "model"
-        )
+        return _checked_model(model)
+    return random.built(
+        lambda: build_network(scenario.model, federation.sample_shape, federation.outputs), scenario.seed, "model"
+    )
+
+
+def _network(module: nn.Module, scenario: Scenario, method: Method, federation: Federation) -> Network:
+    """A module as a network, on the CPU in the type of the run's parameters; it is tried on two samples."""
+    dtype = _DTYPES[scenario.precision]
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
     _check_output(network, federation, dtype)
-    return network.to(device, dtype)
+    return network
 
 
 def _check_targets(scenario: Scenario, method: Method, federation: Federation) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class Carry(TypedDict):
 class Upload:
     """What a client sends back: named arrays and a few numbers, which could travel over a network."""
 
-    payloads: dict[str, Any]
+    payloads: dict[str, object]
     """Δ_i = θ_i − φ and what slots add, each as the wire's code wrote it."""
     buffers: Buffers
     facts: Facts
@@ -60,6 +60,8 @@ class Upload:
     """What slots measured."""
 
 
+Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
+"""A local step on whole batches: of the carry, the message, the arrays, the step's index and the round."""
 Gradient = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
 """The gradient of the whole objective at a point, its value, and the buffers after the pass."""
 

@@ -13,16 +13,15 @@ import struct
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from headway.engine.aggregate import Group
+from headway.engine.aggregate import Group, TrainedClients
 from headway.engine.client_rounds import ClientRound, CohortRounds
 from headway.engine.executor import CannotExecute, RoundInput
 from headway.engine.experiment import Experiment
@@ -33,7 +32,7 @@ from headway.trees import nbytes
 
 _AHEAD = 64
 """Places of the cohort, from the one that is waited for on, that may be handed out."""
-_MODELS, _ROOM = 8, 1 << 24
+_MODELS, _SPARE = 8, 1 << 24
 """Shared memory has room for this many models, and bytes more."""
 SHUTDOWN_SECONDS = 5.0
 """Seconds that the workers of a pool have to end by themselves."""
@@ -53,58 +52,64 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_FAULTS: dict[str, type[Exception]] = {
+    "refused": CannotExecute,
+    "exhausted": OutOfMemory,
+    "failed": ClientError,
+    "mistaken": UserError,
+}
+"""What a worker may answer instead of a result; the first kind that an exception is of counts."""
+
+
 @dataclass(frozen=True)
-class _Worker:
+class _Beginning:
     """What a worker process has from its beginning."""
 
     connection: Connection
-    others: list[Connection]
-    """Ends of other workers' pipes, to be closed."""
+    ends: list[Connection]
+    """Both ends of all workers' pipes that it has inherited."""
     trainer: ClientTrainer
     sent: SharedMemory
     """Where the parent writes what all clients of a round receive."""
-    own: SharedMemory
+    memory: SharedMemory
     """Where the parent writes a client's state, and the worker its result."""
 
 
-def _serve(worker: _Worker) -> None:
+def _serve(own: _Beginning) -> None:
     """A worker's life: take clients, answer with each client's result, until the pipe closes."""
-    connection, trainer = worker.connection, worker.trainer
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
-    for other in worker.others:
-        other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
+    for end in own.ends:
+        if end is not own.connection:
+            end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(trainer.experiment.scenario.deterministic)
-    if trainer.compiled:
+    torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
+    if own.trainer.compiled:
         torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
     given: RoundInput
     with torch.no_grad():
         while True:
             try:
-                kind, content = connection.recv()
+                kind, content, written = own.connection.recv()
             except (EOFError, OSError):
                 return
             if kind == "round":
-                number, *written = content
-                message, buffers = worker.sent.read(tuple(written), copied=False)
-                given = RoundInput(number, message, buffers)
+                given = RoundInput(content, *own.sent.read(written, copied=False))
                 continue
+            answer = _answer(own, given, content, written)
             try:
-                client: ClientRound = replace(content, state=worker.own.read(content.state, copied=True))
-                answer = "done", worker.own.write(trainer.train(given, client))
-            except CannotExecute as reason:
-                answer = "refused", str(reason)
-            except OutOfMemory as fault:
-                answer = "exhausted", str(fault)
-            except ClientError as fault:
-                answer = "failed", str(fault)
-            except UserError as mistake:
-                answer = "mistaken", str(mistake)
-            try:
-                connection.send(answer)
+                own.connection.send(answer)
             except OSError:
                 return
+
+
+def _answer(own: _Beginning, given: RoundInput, client: ClientRound, state: object) -> tuple[str, object]:
+    """`done` with a client's result, or a name of `_FAULTS` with what was said; `state` is where its state lies."""
+    try:
+        held = replace(client, state=own.memory.read(state, copied=True))
+        return "done", own.memory.write(own.trainer.train(given, held))
+    except tuple(_FAULTS.values()) as fault:
+        return next(name for name, kind in _FAULTS.items() if isinstance(fault, kind)), str(fault)
 
 
 def _end(connections: list[Connection], processes: list[BaseProcess]) -> None:
@@ -124,13 +129,20 @@ def _end(connections: list[Connection], processes: list[BaseProcess]) -> None:
             process.join()
 
 
-@dataclass
-class _Watch:
-    """Over a worker that has a client."""
+@dataclass(eq=False)
+class _Worker:
+    """A worker process, as this process sees it."""
 
-    since: float = field(default_factory=time.monotonic)
+    connection: Connection
+    process: BaseProcess
+    memory: SharedMemory
+    """Where this process writes a client's state, and the worker its result."""
+    since: float = 0.0
+    """When it was given the client that it has."""
     silent: float = 0.0
-    """Seconds in which this process looked and heard nothing."""
+    """Seconds since then in which this process looked and heard nothing."""
+    answered: bool = False
+    """Whether it ever answered: its first answer may have the time of a compiler in it."""
 
 
 def _limit(connection: Connection, seconds: float) -> None:
@@ -164,41 +176,44 @@ class WorkerPool:
             raise CannotExecute("worker processes train on the CPU only")
         self.name = "pool:compiled" if compiled else "pool"
         self.count = processes or cores()
-        context = multiprocessing.get_context(START_METHOD)
-        size = nbytes(experiment.network.parameters)
-        self._sent = SharedMemory(_MODELS * size + _ROOM)
-        self._memories = [SharedMemory(_MODELS * size + _ROOM) for _ in range(self.count)]
+        self._room = _MODELS * nbytes(experiment.network.parameters) + _SPARE
+        self._sent = SharedMemory(self._room)
         self._trainer = ClientTrainer(experiment, compiled=compiled, coupled=coupled)
-        if compiled:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own modules
-                importlib.import_module("torch._inductor.compile_fx")  # once, before the workers are forked
-        pipes = [context.Pipe() for _ in range(self.count)]
-        self.connections = [mine for mine, _ in pipes]
-        for connection in self.connections:
-            _limit(connection, _SILENCE)
-        self._watches: dict[Any, _Watch] = {}
-        self._answered: set[Any] = set()
         self._slowest = 0.0
+        self._workers: list[_Worker] = []
+        self.connections: list[Connection] = []
         self.processes: list[BaseProcess] = []
         # Also when Python exits: multiprocessing then waits for workers, after a SIGTERM that they ignore.
         self._end = Finalize(self, _end, (self.connections, self.processes), exitpriority=0)
+        if compiled:
+            _import_compiler()
         try:
-            for number, (_, theirs) in enumerate(pipes):
-                others = [end for at, pair in enumerate(pipes) for end in pair if at != number or end is pair[0]]
-                kept = others if START_METHOD == "fork" else []
-                started = _Worker(theirs, kept, self._trainer, self._sent, self._memories[number])
-                worker = context.Process(target=_serve, args=(started,), daemon=True)  # type: ignore[attr-defined]
-                with warnings.catch_warnings():
-                    # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.
-                    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
-                    worker.start()
-                self.processes.append(worker)
+            self._start()
         except BaseException as fault:
             self.close()
             if isinstance(fault, pickle.PicklingError | AttributeError | TypeError):
                 raise CannotExecute(f"the model or a slot cannot be sent to another process: {fault}") from fault
             raise
+
+    def _start(self) -> None:
+        """Start the processes, each with a pipe and memory of its own."""
+        context = multiprocessing.get_context(START_METHOD)
+        pipes = [context.Pipe() for _ in range(self.count)]
+        self.connections += [mine for mine, _ in pipes]
+        for connection in self.connections:
+            _limit(connection, _SILENCE)
+        ends = [end for pipe in pipes for end in pipe] if START_METHOD == "fork" else []
+        try:
+            for mine, theirs in pipes:
+                memory = SharedMemory(self._room)
+                beginning = _Beginning(theirs, ends, self._trainer, self._sent, memory)
+                process = context.Process(target=_serve, args=(beginning,), daemon=True)  # type: ignore[attr-defined]
+                with warnings.catch_warnings():
+                    # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.
+                    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+                    process.start()
+                self.processes.append(process)
+                self._workers.append(_Worker(mine, process, memory))
         finally:
             for _, theirs in pipes:
                 theirs.close()
@@ -209,101 +224,102 @@ class WorkerPool:
         Nobody is handed out more than `_AHEAD` places before the one that is waited for, so few results wait.
         """
         written = self._sent.write((dict(given.message), given.buffers))
-        shared = ("round", (given.round, *written))
-        for connection in self.connections:
-            self._send(connection, shared)
-        self._watches.clear()
+        for worker in self._workers:
+            self._send(worker, ("round", given.round, written))
         waiting = set(range(len(rounds)))
-        idle, busy = list(self.connections), dict[Any, int]()
-        done: dict[int, Any] = {}
+        idle, busy = list(self._workers), dict[_Worker, int]()
+        done: dict[int, TrainedClients | None] = {}
         for position in range(len(rounds)):
             while position not in done:
                 while idle and (near := waiting & set(range(position, position + _AHEAD))):
                     largest = max(near, key=lambda at: (rounds.lengths[at], -at))
                     waiting.remove(largest)
-                    self._hand(idle.pop(), largest, rounds, busy)
-                for connection in self._ready(busy, rounds):
-                    at = busy.pop(connection)
-                    done[at] = self._received(connection, at, rounds)
-                    idle.append(connection)
+                    worker = idle.pop()
+                    self._hand(worker, rounds[largest])
+                    busy[worker] = largest
+                for worker in self._ready(busy, rounds):
+                    at = busy.pop(worker)
+                    done[at] = self._received(worker, at, rounds)
+                    idle.append(worker)
             result = done.pop(position)
             if result is not None:
                 yield group_of_one(position, result, self._trainer.computed(rounds[position]))
 
-    def _hand(self, connection: Connection, position: int, rounds: CohortRounds, busy: dict[Any, int]) -> None:
-        client = rounds[position]
-        written = self._memory(connection).write(client.state)
-        self._send(connection, ("client", replace(client, state=written)))
-        busy[connection] = position
-        self._watches[connection] = _Watch()
+    def _hand(self, worker: _Worker, client: ClientRound) -> None:
+        """Give a client to a worker; its state goes through their memory."""
+        written = worker.memory.write(client.state)
+        self._send(worker, ("client", replace(client, state={"slots": {}}), written))
+        worker.since, worker.silent = time.monotonic(), 0.0
 
-    def _ready(self, busy: Mapping[Any, int], rounds: CohortRounds) -> list[Any]:
-        """Connections with an answer, as soon as there is one. A worker that is silent for too long is an error."""
+    def _ready(self, busy: Mapping[_Worker, int], rounds: CohortRounds) -> list[_Worker]:
+        """Workers with an answer, as soon as there is one. One that is silent for too long is an error."""
         looked = time.monotonic()
-        while not (ready := wait(list(busy), _LOOK)):
+        while not (ready := wait([worker.connection for worker in busy], _LOOK)):
             now = time.monotonic()
             passed = min(now - looked, 2 * _LOOK)  # no more: this process was stopped, or the machine slept
             looked = now
-            for connection, position in busy.items():
-                watch, steps = self._watches[connection], rounds.lengths[position]
-                watch.silent += passed
-                least = _SILENCE if connection in self._answered else _FIRST_SILENCE
-                if watch.silent > max(least, _TIMES * self._slowest * steps):
-                    raise self._silent(connection, watch.silent)
-        return ready
+            for worker, position in busy.items():
+                worker.silent += passed
+                least = _SILENCE if worker.answered else _FIRST_SILENCE
+                if worker.silent > max(least, _TIMES * self._slowest * rounds.lengths[position]):
+                    raise _silent(worker, worker.silent)
+        return [worker for worker in busy if worker.connection in ready]
 
-    def _silent(self, connection: Any, seconds: float) -> MachineError:
-        process = self._process(connection).pid
-        how = "it is stopped" if _stopped(process) else "it hangs"
-        return MachineError(f"worker process {process} has been silent for {seconds:.0f} s: {how}")
-
-    def _send(self, connection: Connection, content: Any) -> None:
+    def _send(self, worker: _Worker, content: object) -> None:
         try:
-            connection.send(content)
+            worker.connection.send(content)
         except BlockingIOError:
-            raise self._silent(connection, _SILENCE) from None
+            raise _silent(worker, _SILENCE) from None
         except OSError:
-            raise self._ended(connection) from None
+            raise _ended(worker) from None
 
-    def _received(self, connection: Any, position: int, rounds: CohortRounds) -> Any:
+    def _received(self, worker: _Worker, position: int, rounds: CohortRounds) -> TrainedClients | None:
         """A client's result; None where it failed and is skipped."""
         try:
-            kind, content = connection.recv()
+            kind, content = worker.connection.recv()
         except BlockingIOError:
-            raise self._silent(connection, _SILENCE) from None
+            raise _silent(worker, _SILENCE) from None
         except (EOFError, OSError):
-            raise self._ended(connection) from None
-        if connection in self._answered:  # the first answer has the time of a compiler in it
-            taken = time.monotonic() - self._watches[connection].since
+            raise _ended(worker) from None
+        if worker.answered:
+            taken = time.monotonic() - worker.since
             self._slowest = max(self._slowest, taken / max(rounds.lengths[position], 1))
-        self._answered.add(connection)
-        if kind == "mistaken":
-            raise UserError(content)
-        if kind == "refused":
-            raise CannotExecute(content)
-        if kind in ("failed", "exhausted"):
-            rounds.failed(position, ClientError(content) if kind == "failed" else OutOfMemory(content))
-            return None
-        return self._memory(connection).read(content, copied=True)
-
-    def _ended(self, connection: Any) -> MachineError:
-        """Of a worker that is gone."""
-        process = self._process(connection)
-        process.join(SHUTDOWN_SECONDS)
-        code = process.exitcode
-        how = f"ended with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
-        memory = ", as the system does where memory runs out" if code == -signal.SIGKILL else ""
-        advice = "; --executor serial needs least memory" if memory else ""
-        return MachineError(f"worker process {process.pid} {how}{memory}{advice}")
-
-    def _process(self, connection: Any) -> BaseProcess:
-        return self.processes[self.connections.index(connection)]
-
-    def _memory(self, connection: Connection) -> SharedMemory:
-        return self._memories[self.connections.index(connection)]
+        worker.answered = True
+        if kind == "done":
+            result: TrainedClients = worker.memory.read(content, copied=True)
+            return result
+        fault = _FAULTS[kind](content)
+        if not isinstance(fault, ClientError):
+            raise fault
+        rounds.failed(position, fault)
+        return None
 
     def prefetch(self, round: int) -> None:
         """Nothing: the processes are as busy as the host."""
 
     def close(self) -> None:
         self._end()
+
+
+def _import_compiler() -> None:
+    """torch's compiler in this process, so that workers are forked with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own modules
+        importlib.import_module("torch._inductor.compile_fx")
+
+
+def _silent(worker: _Worker, seconds: float) -> MachineError:
+    """A worker that does not answer, or does not take what it is sent."""
+    how = "it is stopped" if _stopped(worker.process.pid) else "it hangs"
+    return MachineError(f"worker process {worker.process.pid} has been silent for {seconds:.0f} s: {how}")
+
+
+def _ended(worker: _Worker) -> MachineError:
+    """A worker that is gone."""
+    process = worker.process
+    process.join(SHUTDOWN_SECONDS)
+    code = process.exitcode
+    how = f"ended with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    memory = ", as the system does where memory runs out" if code == -signal.SIGKILL else ""
+    advice = "; --executor serial needs least memory" if memory else ""
+    return MachineError(f"worker process {process.pid} {how}{memory}{advice}")

@@ -37,10 +37,11 @@ class SharedMemory:
     def __init__(self, size: int) -> None:
         self.memory = mmap.mmap(-1, size) if START_METHOD == "fork" else None
 
-    def write(self, tree: Any) -> Any:
+    def write(self, tree: object) -> object:
+        """The tree with a `SharedArray` in place of each tensor that was written, and arrays for what did not fit."""
         end = 0
 
-        def placed(leaf: torch.Tensor) -> Any:
+        def placed(leaf: torch.Tensor) -> SharedArray | np.ndarray:
             nonlocal end
             array = leaf.detach().cpu().numpy()
             start = -(-end // _ALIGNED) * _ALIGNED
@@ -53,8 +54,10 @@ class SharedMemory:
 
         return tree_map(placed, tree)
 
-    def read(self, tree: Any, *, copied: bool) -> Any:
-        def found(leaf: Any) -> torch.Tensor:
+    def read(self, tree: object, *, copied: bool) -> Any:
+        """The reverse of `write`: a tree of tensors."""
+
+        def found(leaf: SharedArray | np.ndarray) -> torch.Tensor:
             array = self._array(leaf) if isinstance(leaf, SharedArray) else leaf
             return torch.from_numpy(array.copy() if copied else array)
 

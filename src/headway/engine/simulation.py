@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import cast
 
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
@@ -16,6 +16,7 @@ from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
+from headway.records import RoundRecord
 from headway.trees import copied
 
 
@@ -29,7 +30,7 @@ class Progress:
     bytes_up: int = 0
     steps: int = 0
     smoothed: Smoothed = field(default_factory=Smoothed)
-    """Of the accuracy."""
+    """The smoothed accuracy of the rounds that were evaluated."""
     best: GlobalState | None = None
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
@@ -40,8 +41,6 @@ class Progress:
         return self.model if self.best is None or self.best_loss is None else self.best
 
 
-Record = dict[str, Any]
-"""One line of rounds.jsonl. What depends on the clock has `seconds` in its name."""
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "accuracy_smoothed", "seconds_training", "seconds_evaluation"),
     *("measured_on", "chain"),
@@ -75,7 +74,7 @@ def _with_best(progress: Progress, loss: float | None) -> Progress:
 
 
 def _finite(measures: dict[str, float]) -> dict[str, float]:
-    """What slots measured, without what is no finite number."""
+    """What slots measured, without what is not a finite number."""
     for name in measures.keys() & _TAKEN:
         raise UserError(f"a slot measures '{name}', which is a name of Headway's own; call it otherwise")
     return {name: value for name, value in measures.items() if math.isfinite(value)}
@@ -83,36 +82,53 @@ def _finite(measures: dict[str, float]) -> dict[str, float]:
 
 def simulate(
     experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
-) -> Iterator[tuple[Record, Progress]]:
+) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands."""
-    scenario = experiment.scenario
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with experiment.arithmetic():
             cohort = experiment.client_rounds.cohort(number)
             state, outcome = run_round(experiment, progress.model, store, executor, cohort, number)
-            progress = replace(
-                progress,
-                round=number,
-                model=state,
-                bytes_down=progress.bytes_down + outcome.bytes_down,
-                bytes_up=progress.bytes_up + outcome.bytes_up,
-                steps=progress.steps + outcome.steps,
-            )
-            told = {name: value for name, value in vars(outcome).items() if value is not None}
-            record: Record = {"round": number, **_finite(told.pop("measures")), **told}
-            record |= {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
+            progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
-            if number % scenario.eval_every == 0 or number == scenario.rounds:
-                scores = evaluate(experiment, state, executor, number)
-                progress = _with_best(progress, scores.global_loss)
-                record |= {name: value for name, value in asdict(scores).items() if value is not None}
-                if scores.accuracy is not None:
-                    smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)
-                    record["accuracy_smoothed"] = smoothed.level
-                    if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
-                        progress = replace(progress, smoothed=smoothed)
+            scores: dict[str, float] = {}
+            if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
+                scores, progress = _evaluated(experiment, executor, progress)
         ended = time.perf_counter()
-        record |= {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
-        yield record, progress
+        seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
+        # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
+        yield cast(RoundRecord, {**_numbers(progress, outcome), **scores, **seconds}), progress
+
+
+def _trained(progress: Progress, state: GlobalState, outcome: RoundOutcome) -> Progress:
+    """Where the simulation stands after one more round, before that is evaluated."""
+    return replace(
+        progress,
+        round=progress.round + 1,
+        model=state,
+        bytes_down=progress.bytes_down + outcome.bytes_down,
+        bytes_up=progress.bytes_up + outcome.bytes_up,
+        steps=progress.steps + outcome.steps,
+    )
+
+
+def _numbers(progress: Progress, outcome: RoundOutcome) -> dict[str, object]:
+    """What the record of the round that `progress` has reached says of its training, in the order of the file."""
+    known = {name: value for name, value in vars(outcome).items() if value is not None and name != "measures"}
+    totals = {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
+    return {"round": progress.round, **_finite(outcome.measures), **known, **totals}
+
+
+def _evaluated(experiment: Experiment, executor: Executor, progress: Progress) -> tuple[dict[str, float], Progress]:
+    """The scores of the model that the simulation has reached, and the progress that takes them into account."""
+    scenario, number = experiment.scenario, progress.round
+    scores = evaluate(experiment, progress.model, executor, number)
+    progress = _with_best(progress, scores.global_loss)
+    found = {name: value for name, value in asdict(scores).items() if value is not None}
+    if scores.accuracy is not None:
+        smoothed = progress.smoothed.then(scores.accuracy, scenario.smoothing)
+        found["accuracy_smoothed"] = smoothed.level
+        if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
+            progress = replace(progress, smoothed=smoothed)
+    return found, progress

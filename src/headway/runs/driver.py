@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from headway.engine import simulation
 from headway.engine.executor import Executor
@@ -165,7 +165,7 @@ class _Run:
             self._save()
             try:
                 for record, progress in simulation.simulate(experiment, self.executor, self.store, self.progress):
-                    self._take(cast(RoundRecord, record), progress)
+                    self._take(record, progress)
                     if request.signal is not None:
                         break
             except Exception as fault:
@@ -207,7 +207,7 @@ class _Run:
             self._save()  # before it is told: with a save in every round, no round that was seen is trained again
         if "failures" in record and not self.told_of_failures:
             self.told_of_failures = True
-            observer.tell(in_words(dict(record)))
+            observer.tell(in_words(record))
         observer.round(record)
         self.tracking.round(record)
 
