@@ -80,9 +80,9 @@ def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
     leaves = [leaf if leaf.is_floating_point() else leaf.double() for leaf in leaves_of(averaged)]
     alone = known(weights[0]) if len(weights) == 1 else None
     if alone is not None and leaves:
-        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))  # type: ignore[no-any-return]
+        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))
     sums = [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves]
-    return refill(averaged, sums)  # type: ignore[no-any-return]
+    return refill(averaged, sums)
 
 
 class Aggregator:
