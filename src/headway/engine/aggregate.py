@@ -15,7 +15,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
 from headway.engine.network import Buffers
 from headway.errors import Diverged
-from headway.methods.slots import Message, State, Uploads
+from headway.methods.slots import Message, States, Uploads
 from headway.trees import conformed, copied, laid_out, leaves_of, refill, row, tree_map
 from headway.vectors import Vector, known
 
@@ -31,7 +31,7 @@ class Averaged(TypedDict):
 class TrainedClients(Averaged):
     """What clients sent, as the server decoded it, and what they keep. Leaves have a leading axis of clients."""
 
-    state: State
+    state: States
     """Of their slots."""
     loss: Tensor
     steps: Tensor

@@ -8,12 +8,12 @@ from headway.engine import server
 from headway.engine.aggregate import TrainedClients
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.local_training import Carry, LocalTraining
-from headway.methods.slots import Message, State
+from headway.methods.slots import Message, States
 from headway.trees import nbytes
 
 
 def finish(
-    training: LocalTraining, carry: Carry, message: Message, state: State, arrays: DeviceArrays
+    training: LocalTraining, carry: Carry, message: Message, state: States, arrays: DeviceArrays
 ) -> TrainedClients:
     """What the server has of one client after its last step, and what the client keeps: leaves without a client axis.
 
