@@ -16,7 +16,7 @@ from headway.engine.failures import Failures, diverged
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
 from headway.errors import Diverged
-from headway.methods.slots import Message, State, Uploads
+from headway.methods.slots import Message, States, Uploads
 from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
 from headway.vectors import Vector, known
 
@@ -32,7 +32,7 @@ class Averaged(TypedDict):
 class TrainedClients(Averaged):
     """What clients sent, as the server decoded it, and what they keep. Leaves have a leading axis of clients."""
 
-    state: State
+    state: States
     """Of their slots."""
     loss: Tensor
     steps: Tensor
@@ -110,9 +110,9 @@ def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
     leaves = [leaf if leaf.is_floating_point() else leaf.double() for leaf in leaves_of(averaged)]
     alone = known(weights[0]) if len(weights) == 1 else None
     if alone is not None and leaves:
-        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))  # type: ignore[no-any-return]
+        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))
     sums = [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves]
-    return refill(averaged, sums)  # type: ignore[no-any-return]
+    return refill(averaged, sums)
 
 
 class Aggregator:

@@ -22,7 +22,7 @@ from headway.engine.local_training import Carry, LocalTraining, Program
 from headway.engine.network import Buffers
 from headway.engine.padding import stacked
 from headway.errors import ClientError
-from headway.methods.slots import Message, State
+from headway.methods.slots import Message, States
 from headway.trees import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
@@ -100,10 +100,10 @@ class Batched:
         state = stack([client.state for client in group.clients])
         local_buffers = "buffers" in state
 
-        def begin(buffers: Buffers, slots: State, arrays: DeviceArrays) -> Carry:
+        def begin(buffers: Buffers, slots: States, arrays: DeviceArrays) -> Carry:
             return training.begin(message, buffers, slots, arrays)
 
-        def end(carry: Carry, slots: State, arrays: DeviceArrays) -> TrainedClients:
+        def end(carry: Carry, slots: States, arrays: DeviceArrays) -> TrainedClients:
             upload, kept = training.upload(carry, message, slots, arrays)
             return trained_client(upload, server.decode(training.experiment.method, upload, message["model"]), kept)
 

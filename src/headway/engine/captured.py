@@ -27,7 +27,7 @@ from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.engine.pinned import PinnedArrays
 from headway.engine.scoring import score
-from headway.methods.slots import Message, State
+from headway.methods.slots import Message, States
 from headway.trees import copied, leaves_of, row, stack, tree_map
 from headway.vectors import Vector
 
@@ -49,7 +49,7 @@ class Place(TypedDict):
 
     message: dict[str, Vector]
     buffers: Buffers
-    slots: State
+    slots: States
     arrays: DeviceArrays
     round: Tensor
     index: Tensor
@@ -64,7 +64,7 @@ class _Functions:
     """Begin, step and finish over a place, for one client or stacked."""
 
     def __init__(self, training: LocalTraining, layout: str, own_buffers: bool) -> None:
-        def end(carry: Carry, message: Message, slots: State, arrays: DeviceArrays) -> TrainedClients:
+        def end(carry: Carry, message: Message, slots: States, arrays: DeviceArrays) -> TrainedClients:
             upload, kept = training.upload(carry, message, slots, arrays)
             return trained_client(upload, server.decode(training.experiment.method, upload, message["model"]), kept)
 

@@ -23,7 +23,7 @@ from headway.engine.client_arrays import ClientArrays, HostArrays
 from headway.engine.network import Buffers
 from headway.engine.padding import grown
 from headway.errors import ClientError, OutOfMemory
-from headway.methods.slots import State
+from headway.methods.slots import States
 from headway.trees import moved
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FACTS_AT_MOST = 1000
 class ClientState(TypedDict):
     """What a client keeps between its rounds."""
 
-    slots: dict[str, State]
+    slots: States
     cursor: NotRequired[Tensor]
     """How many batches of its stream it has read, where batches are `continued`."""
     buffers: NotRequired[Buffers]

@@ -156,7 +156,7 @@ class _Probe:
             key=torch.tensor(random.key(0, "coupling/key")),
             whole=torch.zeros(0, dtype=torch.int64),
         )
-        return moved(arrays, self.device)  # type: ignore[no-any-return]
+        return moved(arrays, self.device)
 
     def _point(self, scale: float) -> _Point:
         """All of it moved, buffers and states upwards (a variance stays one)."""

@@ -22,7 +22,7 @@ from headway.data.augmentation import augmented
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.network import Buffers
 from headway.errors import UserError
-from headway.methods.slots import Batch, Client, End, Facts, Message, Output, State, Step
+from headway.methods.slots import Batch, Client, End, Facts, Message, Output, States, Step
 from headway.trees import register_record, tree_map
 from headway.vectors import Vector, known
 
@@ -38,7 +38,7 @@ class Carry(TypedDict):
 
     w: Vector
     buffers: Buffers
-    memory: State
+    memory: States
     """What slots remember within the round."""
     loss_sum: Tensor
     rate_sum: Tensor
@@ -95,7 +95,7 @@ class LocalTraining:
     def device(self) -> torch.device:
         return self.experiment.device
 
-    def begin(self, message: Message, buffers: Buffers, state: State, arrays: DeviceArrays) -> Carry:
+    def begin(self, message: Message, buffers: Buffers, state: States, arrays: DeviceArrays) -> Carry:
         """Where a client begins: at the received model, with the memory that its slots begin with."""
         zero = torch.zeros((), dtype=self.experiment.dtype, device=self.device)
         return {
@@ -183,7 +183,7 @@ class LocalTraining:
         )
         return step, gradient_at
 
-    def upload(self, carry: Carry, message: Message, state: State, arrays: DeviceArrays) -> tuple[Upload, State]:
+    def upload(self, carry: Carry, message: Message, state: States, arrays: DeviceArrays) -> tuple[Upload, States]:
         """What the client sends back, and the state of slots that it keeps."""
         method = self.experiment.method
         end = End(

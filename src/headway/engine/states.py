@@ -73,7 +73,7 @@ class ClientStates:
         assert self._like is not None
         assert self._file is not None
         content = read_at(self._file.fileno(), self._row, client * self._row)
-        return moved(from_row(content, self._like), leaves_of(self._like)[0].device)  # type: ignore[no-any-return]
+        return moved(from_row(content, self._like), leaves_of(self._like)[0].device)
 
 
 def write_at(handle: int, content: bytes, offset: int) -> None:
@@ -106,7 +106,7 @@ def from_row(content: bytes, like: ClientState) -> ClientState:
         size = nbytes(leaf)
         tensors.append(_tensor(content[at : at + size], leaf))
         at += size
-    return refill(like, tensors)  # type: ignore[no-any-return]
+    return refill(like, tensors)
 
 
 def _tensor(content: bytes, like: Tensor) -> Tensor:
