@@ -20,6 +20,7 @@ from headway.errors import RunsFailed, UserError
 from headway.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
+    from headway.measure.numbers import MethodNumbers
     from headway.runs.result import Result
     from headway.runs.study import Study
     from headway.scenario import Scenario
@@ -253,7 +254,7 @@ def _finish_run(result: Result, as_json: bool) -> None:
     typer.echo(f"run: {result.folder}")
 
 
-def _print_table(rows: list[dict[str, Any]], scenario: Scenario) -> None:
+def _print_table(rows: Sequence[MethodNumbers], scenario: Scenario) -> None:
     from headway.report import tables
 
     console = screen()

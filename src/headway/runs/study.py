@@ -13,6 +13,7 @@ from torch import nn
 from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
+from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -56,14 +57,16 @@ class Study:
         """The number that its tables and pictures lead with."""
         return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[MethodNumbers]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""
-        target, rows, each = self.target, [], {}
+        target = self.target
+        rows: list[MethodNumbers] = []
+        each: dict[str, dict[int, RunNumbers]] = {}
         for name, seeds in self.runs.items():
             numbers = [summarise(one.records, target, one.scenario.smoothing) for one in seeds]
             ended = next(filter(None, map(_short, seeds)), "")
             folders = [str(one.folder) for one in seeds if one.folder]
-            rows.append(over_seeds(name, numbers) | {"ended": ended, "folders": folders})
+            rows.append({**over_seeds(name, numbers), "ended": ended, "folders": folders})
             if not ended:
                 each[name] = {one.scenario.seed: found for one, found in zip(seeds, numbers, strict=True)}
         return beside_best(rows, each)

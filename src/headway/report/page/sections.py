@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any
 
+from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
 from headway.report.page import commands as again
 from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
@@ -67,13 +68,13 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
 # ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def comparison(rows: Sequence[dict[str, Any]]) -> str:
+def comparison(rows: Sequence[MethodNumbers]) -> str:
     """The table of compare.md, cell by cell."""
     head, body = cells(rows)
     return _table(head, body, best(rows))
 
 
-def legend_of_table(rows: Sequence[dict[str, Any]]) -> str:
+def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
     words = ["Best in bold."] if len(rows) > 1 else []
     words.append("A click on a heading sorts.")
     if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
@@ -122,7 +123,7 @@ def _own_costs(name: str, seeds: Sequence[Result]) -> list[str]:
     return [f"{value:.3g}" for value in (recorded["passes"], recorded["client_state"], recorded["server_memory"])]
 
 
-def costs(study: Study, rows: Sequence[dict[str, Any]]) -> str:
+def costs(study: Study, rows: Sequence[MethodNumbers]) -> str:
     """Traffic, steps and seconds as recorded, means over seeds; passes, state and memory of the method itself."""
     head = ["method", "MB down a round", "MB up a round", "MB down", "MB up", "local steps"]
     head += ["seconds training", "seconds evaluating", "passes", "client state", "server memory"]
