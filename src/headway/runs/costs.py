@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from headway.engine.cost import Cost, cost
 from headway.methods.method import Method
@@ -32,7 +32,7 @@ def _of_name(name: str) -> CostRecord:
     return cast(CostRecord, dataclasses.asdict(cost(spelled(name))))
 
 
-def is_cost(value: Any) -> bool:
+def is_cost(value: object) -> bool:
     """Whether a value that was read from a file is such a record."""
     names = {field.name for field in dataclasses.fields(Cost)}
     return isinstance(value, dict) and value.keys() == names and all(type(part) is float for part in value.values())

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -20,7 +19,7 @@ from headway.methods.spelling import method as spelled
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import Clients, catalogue_method, checked_method, split_settings
+from headway.runs.given import Clients, catalogue_method, checked_method, own_settings, split_settings
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
@@ -123,11 +122,11 @@ def compare(
     *,
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
-    test: Any = None,
+    test: object = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
-    **settings: Any,
+    **settings: object,
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are as of `simulate`.
 
@@ -142,10 +141,7 @@ def compare(
         raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
     observer = as_observer(observer)
     named, objects = split_settings(settings, model, clients, test)
-    if "model" in objects:
-        named["model"] = "own"
-    if "clients" in objects:
-        named |= {"data": "own", "partition": "own"}
+    named |= own_settings(objects)
     chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
     built = [checked_method(method) for method in methods]
     _check_different([method.name for method in built])
