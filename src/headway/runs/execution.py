@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -62,7 +61,7 @@ def _path(experiment: Experiment, asked: str) -> Path | None:
     return None
 
 
-def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
+def _about(experiment: Experiment, asked: str) -> dict[str, object]:
     """On what the fastest executor depends."""
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]

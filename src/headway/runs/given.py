@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from torch import nn
 
@@ -17,22 +17,28 @@ class OwnObjects(TypedDict, total=False):
     """A user's own model and data; what is not given is as the scenario names it."""
 
     model: nn.Module
-    clients: Sequence[Any]
-    test: Any
+    clients: Sequence[object]
+    test: object
 
 
-Clients = int | Sequence[Any]
+Clients = int | Sequence[object]
 """A number of clients, or one dataset for each."""
 
 
 def split_settings(
-    settings: Mapping[str, Any], model: str | nn.Module | None, clients: Clients | None, test: Any
-) -> tuple[dict[str, Any], OwnObjects]:
+    settings: Mapping[str, object], model: str | nn.Module | None, clients: Clients | None, test: object
+) -> tuple[dict[str, object], OwnObjects]:
     """(settings, objects): a model that is named and clients that are counted are settings of the scenario."""
     given = {"model": model, "clients": clients, "test": test}
     named = {name for name, kind in (("model", str), ("clients", Integral)) if isinstance(given[name], kind)}
     objects = {name: value for name, value in given.items() if value is not None and name not in named}
     return {**settings, **{name: given[name] for name in named}}, cast(OwnObjects, objects)
+
+
+def own_settings(objects: OwnObjects) -> dict[str, str]:
+    """The settings that say that the model or the data are a user's own."""
+    model = {"model": "own"} if "model" in objects else {}
+    return {**model, **({"data": "own", "partition": "own"} if "clients" in objects else {})}
 
 
 def catalogue_method(name: str) -> Method | None:

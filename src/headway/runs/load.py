@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -30,8 +29,8 @@ def load_run(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     observer: Observer | None = None,
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
@@ -97,7 +96,7 @@ def scenario_of_run(folder: Path) -> Scenario:
     return scenario_in(folder)
 
 
-def own_objects(model: nn.Module | None, clients: Sequence[Any] | None, test: Any) -> OwnObjects:
+def own_objects(model: nn.Module | None, clients: Sequence[object] | None, test: object) -> OwnObjects:
     """A user's model and data that are given."""
     objects: OwnObjects = {}
     if model is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -25,8 +24,8 @@ def resume(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
     accept_changes: bool = False,
