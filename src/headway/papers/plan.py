@@ -71,6 +71,16 @@ class Plan:
     def columns(self) -> list[Column]:
         return list({cell.column.name: cell.column for cell in self.cells}.values())
 
+    @property
+    def column_measures(self) -> list[tuple[Column, str]]:
+        """Every column with each of its measures."""
+        return [(column, measure) for column in self.columns for measure in column.measures]
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures of all columns, each once."""
+        return list(dict.fromkeys(measure for _, measure in self.column_measures))
+
     def read_as(self, cell: Cell, measure: str) -> str:
         """What is measured for a printed measure: a scaled run is read at the same share of its rounds."""
         name = cell.column.read.get(measure, measure)

@@ -44,6 +44,11 @@ class Outcome:
     checked: bool = True
     """Whether the records could be checked."""
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run got."""
+        return self.records[-1]["round"] if self.records else 0
+
 
 Outcomes = dict[Run, Outcome]
 
