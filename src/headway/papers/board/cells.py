@@ -26,7 +26,7 @@ Family = Literal["accuracy", "rounds", ""]
 """Numbers that are drawn in one panel: accuracies in %, or rounds until a target; '' are all others."""
 
 
-class Maker(TypedDict):
+class MadeRuns(TypedDict):
     """What made some runs of a claim; `runs` are their folders in it."""
 
     command: str
@@ -84,7 +84,7 @@ class BoardItem(TypedDict):
     published: int
     shares: list[str]
     links: dict[str, str]
-    made: list[Maker]
+    made: list[MadeRuns]
 
 
 class Board(TypedDict):
@@ -102,7 +102,7 @@ class Claim:
     item: str
     scale: str
     seeds: int
-    makers: tuple[Maker, ...] = field(repr=False)
+    makers: tuple[MadeRuns, ...] = field(repr=False)
 
     def links(self, beside: Path) -> dict[str, str]:
         """The claim's table, figures and note, by file name, as links from a page in the folder `beside`."""
@@ -119,7 +119,7 @@ def read_claim(file: Path) -> Claim:
         maker = (str(made.get("command") or UNKNOWN), str(made.get("commit", "")), hardware)
         runs.setdefault(maker, []).append(place)
     makers = tuple(
-        Maker(command=command, commit=commit, hardware=hardware, runs=places)
+        MadeRuns(command=command, commit=commit, hardware=hardware, runs=places)
         for (command, commit, hardware), places in runs.items()
     )
     item, scale, seeds = str(note.get("item", "")), str(note.get("scale", "full")), int(note.get("seeds", 1))
