@@ -25,7 +25,7 @@ RESUMABLE = EDITABLE | set(ENDS)
 COMPARABLE = settings_of("execution", "identity") | {"target"}
 """May differ between runs in one table, whose target is that of its first run."""
 
-TUNED = settings_of("training") - {"rounds", "batches", "loss", "precision"}
+TUNED = settings_of("training") - {"rounds", "batches", "precision", "augmentation", "buffers"}
 """Settings of the training that are tuned for each method: these may differ between methods where a user allows it."""
 
 REPRODUCIBLE = EXECUTION | {"precision"}
