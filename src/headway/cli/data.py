@@ -1,4 +1,4 @@
-"""headway data list, get, describe."""
+"""headway data list, get, partitions, samplings, describe."""
 
 from __future__ import annotations
 
@@ -128,6 +128,37 @@ def get(
     typer.echo(f"{name} is in {', '.join(places)}")
 
 
+# ── partitions, samplings ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def partitions(json: Annotated[bool, JSON] = False) -> None:
+    """List the partitions: how samples can go to clients (--partition)."""
+    from headway.data.partition import PARTITIONS
+
+    _print_lines("--partition", {line.spelled(name): line.help for name, line in PARTITIONS.items()}, json)
+
+
+@app.command()
+def samplings(json: Annotated[bool, JSON] = False) -> None:
+    """List the samplings: which clients can take part in a round (--sampling)."""
+    from headway.data.participation import SAMPLINGS
+
+    _print_lines("--sampling", {f"{name}{line.argument}": line.help for name, line in SAMPLINGS.items()}, json)
+
+
+def _print_lines(flag: str, lines: dict[str, str], json: bool) -> None:
+    if json:
+        print_json([{"name": name, "summary": summary} for name, summary in lines.items()])
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(flag, no_wrap=True)
+    table.add_column("what it does")
+    for name, summary in lines.items():
+        table.add_row(Text(name), Text(summary))
+    screen().print(table)
+
+
 # ── describe ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -138,8 +169,7 @@ def describe(
         str | None,
         typer.Option(
             "--partition",
-            help="iid, dirichlet:ALPHA, authors:ALPHA, gradma:OMEGA, shards:C, quantity:ALPHA, natural or file:PATH; "
-            "dirichlet:0.3 by default",
+            help="how samples go to clients; 'headway data partitions' lists all, dirichlet:0.3 by default",
         ),
     ] = None,
     clients: Annotated[

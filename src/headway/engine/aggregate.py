@@ -39,7 +39,7 @@ class TrainedClients(Averaged):
     bytes: Tensor
 
 
-def trained_client(upload: Upload, fields: dict[str, Vector], kept: State) -> TrainedClients:
+def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> TrainedClients:
     """What came of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
 
     `bytes` counts the encoded fields; buffers travel beside them.

@@ -24,7 +24,7 @@ from headway.engine.client_arrays import ClientArrays, DeviceArrays
 from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.errors import first_words
-from headway.methods.slots import State
+from headway.methods.slots import States
 from headway.trees import leaves_of, moved, tree_map
 from headway.vectors import Vector
 
@@ -71,7 +71,7 @@ def in_evaluation(experiment: Experiment) -> bool:
 
 
 Tree = TypeVar("Tree")
-_Point = tuple[dict[str, Vector], Buffers, State, Vector]
+_Point = tuple[dict[str, Vector], Buffers, States, Vector]
 """(message, buffers, client state, w)."""
 
 
