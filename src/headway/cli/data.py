@@ -141,23 +141,27 @@ def describe(
     if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
-    rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
+    labels, users = source.train.y.numpy(), source.users
+    rows = split(chosen.partition, labels, chosen.clients, chosen.split_seed, users, source.groupings)
     found, counts = described(chosen, source, rows)
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
-        split_picture.draw_split(counts, source.class_names, title, picture)
+        names = source.class_names if counts.shape[1] == source.classes else ()
+        split_picture.draw_split(counts, names, title, picture)
     print_json(found) if json else _print_description(found, source.citation)
     if picture is not None and not json:
         typer.echo(f"picture: {picture}")
 
 
 def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tuple[dict[str, Any], np.ndarray]:
-    """A data set and its split as plain data, and samples by client and class; without classes, by client alone."""
+    """A data set and its split as plain data, and samples by client and class, or by client alone."""
     import numpy as np
 
     from headway.data import statistics
+    from headway.data.sources.token_blocks import counted
 
-    if source.classes:
+    tokens = source.classes > 0 and source.train.y.dim() > 1
+    if source.classes and not tokens:
         counts = statistics.class_counts(source.train.y.numpy(), rows, source.classes)
         mixes = dataclasses.asdict(statistics.mixes(counts))
     else:
@@ -167,6 +171,7 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
         "name": scenario.data,
         "samples": len(source.train),
         "test_samples": len(source.test),
+        **({"tokens": counted(source.train.y), "test_tokens": counted(source.test.y)} if tokens else {}),
         "classes": source.classes,
         "users": None if source.users is None else len(np.unique(source.users)),
         "partition": scenario.partition,
@@ -182,7 +187,8 @@ def _print_description(found: dict[str, Any], citation: str) -> None:
     classes = f"{found['classes']} classes" if found["classes"] else "targets that are numbers"
     users = f", {found['users']:,} users" if found["users"] else ""
     console = screen()
-    amounts = f"{found['samples']:,} + {found['test_samples']:,} samples, {classes}{users}"
+    tokens = f"{found['tokens']:,} + {found['test_tokens']:,} tokens, " if "tokens" in found else ""
+    amounts = f"{found['samples']:,} + {found['test_samples']:,} samples, {tokens}{classes}{users}"
     console.print(f"{found['name']}: {amounts}", markup=False)
     if citation:
         console.print(citation, style="dim", markup=False)
@@ -195,7 +201,7 @@ def _print_description(found: dict[str, Any], citation: str) -> None:
     table.add_row("median", f"{found['size_median']:,g}")
     table.add_row("most", f"{found['size_max']:,}")
     table.add_row("samples left out", f"{found['left_out']:,}")
-    if found["classes"]:
+    if found["classes_present"] is not None:
         table.add_row("classes present, mean", f"{found['classes_present']:.2f}")
         table.add_row("largest class share, mean", f"{found['largest_share']:.3f}")
         table.add_row("exp(entropy), mean", f"{found['exp_entropy']:.2f}")

@@ -135,5 +135,8 @@ def gpt_char(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def gpt_char_small(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """2 layers, 4 heads, width 128, at most 128 characters, no dropout: for a CPU. 420,480 parameters (80 characters)."""
+    """2 layers, 4 heads, width 128, at most 128 characters, no dropout: for a CPU.
+
+    420,480 parameters (80 characters), whatever the length of a sample.
+    """
     return gpt("gpt-char-small", shape, classes, CHAR_SMALL)

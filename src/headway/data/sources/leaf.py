@@ -27,6 +27,8 @@ class Written:
     user: str
     x: list[Any]
     y: list[Any]
+    group: str | None = None
+    """What the user belongs to, in files with `hierarchies`: a role's play."""
 
     @property
     def where(self) -> str:
@@ -46,13 +48,23 @@ def written(folder: Path) -> Iterator[Written]:
             raise Damaged(f"{path} is not a file of LEAF: it must have 'users' and 'user_data'")
         if not all(isinstance(user, str) for user in users):
             raise Damaged(f"{path} is not a file of LEAF: 'users' must be a list of names")
-        for user in users:
+        for user, group in zip(users, groups(content, users), strict=True):
             own = data.get(user)
             if not isinstance(own, dict) or not all(isinstance(own.get(key), list) for key in ("x", "y")):
                 raise Damaged(f"{path}: user {user!r} has no lists 'x' and 'y' in 'user_data'")
             if len(own["x"]) != len(own["y"]):
                 raise Damaged(f"{path}: user {user!r} has {len(own['x'])} samples and {len(own['y'])} labels")
-            yield Written(path, user, own["x"], own["y"])
+            yield Written(path, user, own["x"], own["y"], group)
+
+
+def groups(content: dict[str, Any], users: list[str]) -> list[str | None]:
+    """What each user belongs to, from the list `hierarchies` beside that of the users; None where it does not fit.
+
+    LEAF's split by sample writes a list that still has the users it removed, so that nobody knows whose an entry is.
+    """
+    found = content.get("hierarchies")
+    fits = isinstance(found, list) and len(found) == len(users) and all(isinstance(group, str) for group in found)
+    return list(found) if isinstance(found, list) and fits else [None] * len(users)
 
 
 def _home(folder: Path) -> Path:
