@@ -88,7 +88,7 @@ SOURCES: dict[str, Entry] = {
     ),
     "shakespeare-text": Entry(
         token_blocks.shakespeare_text,
-        "the same texts in blocks of characters, 80 if LENGTH is left out, a target for each; 80 classes",
+        "Shakespeare by role, in blocks of characters (80) with a target for each; 80 classes",
         "LENGTH",
         optional=True,
         layouts=(("shakespeare/users.json",), ("shakespeare/all_data/*.json",), ("shakespeare/data/all_data/*.json",)),

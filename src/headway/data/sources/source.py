@@ -33,7 +33,7 @@ class Source:
     train: Samples
     test: Samples
     classes: int
-    """Number of classes, of tokens where targets are those; 0 where targets are numbers."""
+    """Number of classes, or of tokens in the alphabet of a text; 0 where targets are numbers."""
     mean: Channels = (0.0,)
     std: Channels = (1.0,)
     profiles: Mapping[str, Normalisation] = field(default_factory=dict)
