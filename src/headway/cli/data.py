@@ -196,14 +196,24 @@ def describe(
     if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)
-    rows = split(chosen.partition, source.train.y.numpy(), chosen.clients, chosen.split_seed, source.users)
+    labels, users = source.train.y.numpy(), source.users
+    rows = split(chosen.partition, labels, chosen.clients, chosen.split_seed, users, source.groupings)
     found, counts = described(chosen, source, rows)
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
-        split_picture.draw_split(counts, source.class_names, title, picture)
+        names = source.class_names if counts.shape[1] == source.classes else ()
+        split_picture.draw_split(counts, names, title, picture)
     print_json(found.plain()) if json else _print_description(found, source.citation)
     if picture is not None and not json:
         typer.echo(f"picture: {picture}")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How many tokens the samples have together."""
+
+    tokens: int
+    test_tokens: int
 
 
 @dataclass(frozen=True)
@@ -213,6 +223,8 @@ class Description:
     name: str
     samples: int
     test_samples: int
+    tokens: Tokens | None
+    """None where targets are not tokens."""
     classes: int | None
     """None where targets are numbers."""
     users: int | None
@@ -220,7 +232,7 @@ class Description:
     split_seed: int
     clients: int
     mixes: Mixes | None
-    """None where there are no classes."""
+    """None where a sample does not have one class."""
     sizes: Sizes
 
     def plain(self) -> dict[str, object]:
@@ -228,8 +240,13 @@ class Description:
         from headway.data.statistics import Mixes
 
         numbers = dataclasses.asdict(self)
-        mixes, sizes = numbers.pop("mixes"), numbers.pop("sizes")
-        return {**numbers, **(mixes or {field.name: None for field in dataclasses.fields(Mixes)}), **sizes}
+        mixes, sizes, tokens = numbers.pop("mixes"), numbers.pop("sizes"), numbers.pop("tokens")
+        return {
+            **numbers,
+            **(tokens or {}),
+            **(mixes or {field.name: None for field in dataclasses.fields(Mixes)}),
+            **sizes,
+        }
 
 
 def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tuple[Description, np.ndarray]:
@@ -237,8 +254,10 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
     import numpy as np
 
     from headway.data import statistics
+    from headway.data.sources.token_blocks import counted
 
-    if source.classes:
+    tokens = source.classes > 0 and source.train.y.dim() > 1
+    if source.classes and not tokens:
         counts = statistics.class_counts(source.train.y.numpy(), rows, source.classes)
     else:
         counts = np.array([[len(own)] for own in rows])
@@ -246,12 +265,13 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
         name=scenario.data,
         samples=len(source.train),
         test_samples=len(source.test),
+        tokens=Tokens(counted(source.train.y), counted(source.test.y)) if tokens else None,
         classes=source.classes,
         users=None if source.users is None else len(np.unique(source.users)),
         partition=scenario.partition,
         split_seed=scenario.split_seed,
         clients=len(rows),
-        mixes=statistics.mixes(counts) if source.classes else None,
+        mixes=statistics.mixes(counts) if source.classes and not tokens else None,
         sizes=statistics.sizes(rows, len(source.train)),
     )
     return found, counts
@@ -261,7 +281,8 @@ def _print_description(found: Description, citation: str) -> None:
     classes = f"{found.classes} classes" if found.classes else "targets that are numbers"
     users = f", {found.users:,} users" if found.users else ""
     console = screen()
-    amounts = f"{found.samples:,} + {found.test_samples:,} samples, {classes}{users}"
+    tokens = f"{found.tokens.tokens:,} + {found.tokens.test_tokens:,} tokens, " if found.tokens else ""
+    amounts = f"{found.samples:,} + {found.test_samples:,} samples, {tokens}{classes}{users}"
     console.print(f"{found.name}: {amounts}", markup=False)
     if citation:
         console.print(citation, style="dim", markup=False)

@@ -135,6 +135,8 @@ _LEAF = "make it with LEAF (github.com/TalwalkarLab/leaf, data/{name}) and put d
 BY_HAND: dict[str, str] = {
     "femnist": _LEAF.format(name="femnist"),
     "shakespeare": _LEAF.format(name="shakespeare"),
+    "shakespeare-text": "make it with LEAF (github.com/TalwalkarLab/leaf, data/shakespeare) and put data/all_data in "
+    "shakespeare/",
     "celeba": _LEAF.format(name="celeba")
     + " and the images of CelebA (mmlab.ie.cuhk.edu.hk/projects/CelebA.html) in celeba/raw/img_align_celeba/",
 }

@@ -43,9 +43,8 @@ def device_of(name: str) -> torch.device:
 
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
-    clients = partition.split(
-        scenario.partition, source.train.y.numpy(), scenario.clients, scenario.split_seed, source.users
-    )
+    labels, seed = source.train.y.numpy(), scenario.split_seed
+    clients = partition.split(scenario.partition, labels, scenario.clients, seed, source.users, source.groupings)
     constants = source.normalisation(scenario.profile)
     return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
 

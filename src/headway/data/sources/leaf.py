@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,8 @@ class Written:
     user: str
     x: list[object]
     y: list[object]
+    group: str | None = None
+    """What the user belongs to, in files with `hierarchies`: a role's play."""
 
     @property
     def where(self) -> str:
@@ -46,18 +48,28 @@ def written(folder: Path) -> Iterator[Written]:
             raise Damaged(f"{path} is not a file of LEAF: it must have 'users' and 'user_data'")
         if not all(isinstance(user, str) for user in users):
             raise Damaged(f"{path} is not a file of LEAF: 'users' must be a list of names")
-        for user in users:
-            yield _of_user(path, user, data.get(user))
+        for user, group in zip(users, groups(content, users), strict=True):
+            yield _of_user(path, user, group, data.get(user))
 
 
-def _of_user(path: Path, user: str, own: object) -> Written:
+def groups(content: Mapping[str, object], users: list[str]) -> list[str | None]:
+    """What each user belongs to, from the list `hierarchies` beside that of the users; None where it does not fit.
+
+    LEAF's split by sample writes a list that still has the users it removed, so that nobody knows whose an entry is.
+    """
+    found = content.get("hierarchies")
+    fits = isinstance(found, list) and len(found) == len(users) and all(isinstance(group, str) for group in found)
+    return list(found) if isinstance(found, list) and fits else [None] * len(users)
+
+
+def _of_user(path: Path, user: str, group: str | None, own: object) -> Written:
     """What a file has under a user's name."""
     x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
     if not isinstance(x, list) or not isinstance(y, list):
         raise Damaged(f"{path}: user {user!r} has no lists 'x' and 'y' in 'user_data'")
     if len(x) != len(y):
         raise Damaged(f"{path}: user {user!r} has {len(x)} samples and {len(y)} labels")
-    return Written(path, user, x, y)
+    return Written(path, user, x, y, group)
 
 
 def _home(folder: Path) -> Path:

@@ -150,7 +150,7 @@ class Tracking:
 
     def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
         if self.trackers:
-            parameters = {**experiment.scenario.as_dict(), "executor": executor}
+            parameters: dict[str, object] = {**experiment.scenario.as_dict(), "executor": executor}
             run = Tracked(_name(experiment, folder), folder, parameters, list(past))
             self._each(lambda tracker: tracker.begins(run))
 
