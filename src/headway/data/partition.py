@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from headway.data.grouping import Grouping
+from headway.data.grouping import Grouping, owners
 from headway.data.own_split import OWN, Rows, SplitFunction, from_file, from_function
 from headway.errors import UserError, nearest
 from headway.random import generator, legacy_mixes

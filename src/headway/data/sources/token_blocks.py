@@ -55,9 +55,9 @@ def counted(targets: torch.Tensor) -> int:
 def _users_json(path: Path) -> list[Speech]:
     """The texts of `users.json`, with the play of each where `hierarchies` are there."""
     content = read_json(path)
-    texts, users = text.texts(content, path), content["users"]
-    plays = dict(zip(users, leaf.groups(content, users), strict=True))
-    return [Speech(user, plays[user], tokens) for user, tokens in texts.items()]
+    texts = text.texts(content, path)
+    plays = leaf.groups(content, list(texts))
+    return [Speech(user, play, tokens) for (user, tokens), play in zip(texts.items(), plays, strict=True)]
 
 
 def _leaf_json(folder: Path) -> Iterator[Speech]:
