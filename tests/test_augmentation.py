@@ -19,10 +19,11 @@ import headway as hw
 from conftest import SMALL, played
 from headway.data.augmentation import DEGREES, augmented
 from headway.engine.building import build
+from headway.engine.client_rounds import Turn
+from headway.engine.executor import RoundInput
 from headway.engine.experiment import Experiment
-from headway.engine.round import assign
-from headway.engine.server import initial_state
-from headway.engine.states import ClientStates
+from headway.engine.serial import ClientTrainer
+from headway.engine.server import broadcast, initial_state, received
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
@@ -188,7 +189,7 @@ def test_worker_processes_see_the_same_images() -> None:
 
 def test_a_batch_is_augmented_once_and_not_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every pass of a step reads one batch of views; full gradients and evaluation read the images as they are."""
-    from headway.engine import evaluation, local, serial
+    from headway.engine import evaluation, local_training
 
     calls: list[Tensor] = []
 
@@ -196,19 +197,22 @@ def test_a_batch_is_augmented_once_and_not_where_it_is_measured(monkeypatch: pyt
         calls.append(x)
         return augmented(x, words, kind)
 
-    monkeypatch.setattr(local, "augmented", counted)
+    monkeypatch.setattr(local_training, "augmented", counted)
     for name in ("gradma-w", "mimelite"):  # three gradients a step; a full gradient at the end
         chosen = experiment(name)
         calls.clear()
-        work, _ = assign(chosen, initial_state(chosen), ClientStates(), [1], 1)
-        serial.train(serial.Stepping(chosen, compiled=False), work, work.works[0])
-        assert len(calls) == work.works[0].steps
-        evaluation.evaluate(chosen, initial_state(chosen))
-        assert len(calls) == work.works[0].steps
+        state = initial_state(chosen)
+        sent = broadcast(chosen, state, 1)
+        given = RoundInput(1, received(chosen.method, sent, state.theta), sent.buffers)
+        (client,) = chosen.client_rounds.of(Turn(1, (1,), np.ones(1)), lambda _: None)
+        ClientTrainer(chosen, compiled=False).train(given, client)
+        assert len(calls) == client.steps
+        evaluation.evaluate(chosen, state)
+        assert len(calls) == client.steps
 
 
 def test_views_change_with_every_step_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headway.engine import local
+    from headway.engine import local_training
 
     keys: list[tuple[int, ...]] = []
 
@@ -216,7 +220,7 @@ def test_views_change_with_every_step_and_round(monkeypatch: pytest.MonkeyPatch)
         keys.append(tuple(words.tolist()))
         return augmented(x, words, kind)
 
-    monkeypatch.setattr(local, "augmented", noted)
+    monkeypatch.setattr(local_training, "augmented", noted)
     records, _ = played(experiment("fedavg"), "serial")
     assert len(set(keys)) == len(keys) == sum(record["steps"] for record in records)
 

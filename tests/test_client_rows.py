@@ -257,10 +257,10 @@ def test_a_method_without_client_state_has_no_rows(tmp_path: Path) -> None:
 def test_the_layout_names_every_leaf(tmp_path: Path) -> None:
     """Path, type and shape of each leaf, in the order of a row's bytes."""
     assert ClientRows(tmp_path / "clients.rows", newcomer(), 10).layout() == [
-        ["slots/local.rule/control/weight", "float64", [3]],
-        ["slots/local.rule/control/bias", "float32", []],
-        ["cursor", "int64", []],
-        ["flag", "bool", []],
+        ("slots/local.rule/control/weight", "float64", [3]),
+        ("slots/local.rule/control/bias", "float32", []),
+        ("cursor", "int64", []),
+        ("flag", "bool", []),
     ]
 
 

@@ -187,6 +187,10 @@ def test_a_run_tells_once_counts_and_goes_on_from_its_folder(tmp_path: Path) -> 
     assert result.summary["failed"] == 3
     (line,) = said
     assert line.startswith("round 2: 1 of 6 clients failed and is skipped (round 2, client 1: the loss")
+    loaded = hw.load_run(tmp_path / "run", method=method, model=_model(), **unequal_clients())
+    assert [record.get("failures") for record in loaded.records] == [
+        record.get("failures") for record in result.records
+    ]
 
 
 def test_a_sweep_from_before_the_setting_is_the_same_sweep(tmp_path: Path) -> None:

@@ -257,10 +257,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "the test set has samples of one tensor, client 0 of several (0, 1)",
     ),
     "two targets": (
-        {"clients": [Items((PAIR[0][0], [PAIR[0][0], PAIR[0][1]]))]},
-        "the test set has targets of one tensor, client 0 of several (0, 1)",
-    ),
-    "two targets everywhere": (
         {"clients": [(PAIR[0], (PAIR[0], PAIR[0]))], "test": (PAIR[0], (PAIR[0], PAIR[0]))},
         "client 0 has several targets a sample; give a loss that reads them: task=my_loss",
     ),

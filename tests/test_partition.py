@@ -135,7 +135,7 @@ class TestEverySplit:
             ("dirichle:0.3", "did you mean 'dirichlet'"),
             ("natrual", "did you mean 'natural'"),
             ("iid:3", "iid, dirichlet:ALPHA"),
-            ("natural:3", "natural, file:PATH"),
+            ("natural:3", "do not belong to users"),
         ],
     )
     def test_another_name_is_refused(self, spelled: str, words: str) -> None:

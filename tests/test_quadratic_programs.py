@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from conftest import two_leaves
 from headway.engine.compile import traced
 from headway.methods.projection import many_rows, project_rows, project_three, project_three_by_tensor, three_rows
-from headway.vectors import Vector, leaves_of, row, stack
+from headway.trees import leaves_of, row, stack
+from headway.vectors import Vector
 from reference.cone import nearest_in_cone_exactly
 
 

@@ -22,10 +22,10 @@ import headway as hw
 from headway.errors import UserError
 from headway.methods.renamed import RENAMED, current_name
 from headway.methods.slots import Uploads
-from headway.runs import run
 from headway.runs.digest import digest
 from headway.runs.files import read_json, write_checked
 from headway.runs.result import Result
+from headway.runs.resume import lengthen
 from headway.vectors import Vector
 
 SAVED = Path(__file__).parent / "old_names"
@@ -64,7 +64,7 @@ def play(folder: Path, name: str, rounds: int) -> Result:
 
 def go_on(folder: Path, name: str) -> Result:
     """Play a saved run to its fourth round."""
-    run.lengthen(folder, 4)
+    lengthen(folder, 4)
     method = METHODS[name]
     return hw.resume(folder, **({"method": method} if isinstance(method, hw.Method) else {}), **objects())
 
@@ -167,7 +167,7 @@ def test_fingerprints_of_renamed_slots_stay() -> None:
 
 def test_another_slot_than_the_saved_one_is_still_refused(tmp_path: Path) -> None:
     old = Path(shutil.copytree(SAVED / "mine", tmp_path / "old"))
-    run.lengthen(old, 4)
+    lengthen(old, 4)
     other = hw.Method(
         broadcast=MINE.broadcast, local=hw.local.server_momentum_step(0.4), server=MINE.server, name="mine"
     )

@@ -88,7 +88,7 @@ def test_windows_of_text_can_be_held_out() -> None:
 
 
 def test_clients_too_small_to_hold_anything_out_are_told() -> None:
-    with pytest.raises(UserError, match=r"validation is 0\.1, but no client"):
+    with pytest.raises(UserError, match=r"validation is 0\.1, but every client has too few samples to hold one out"):
         held_out(federation([1, 2, 3]), 0.1, 0)
 
 

@@ -23,6 +23,8 @@ from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.report import figures, tables
 from headway.scenario import scenario
+from headway.tasks.known import squared_classification
+from headway.tasks.task import cross_entropy
 
 SLOPE = np.array([2.0, -1.0, 0.5])
 
@@ -105,7 +107,7 @@ def test_a_target_of_regression_is_a_loss_to_fall_to() -> None:
     result = hw.simulate(
         "fedavg",
         ALONE,
-        target=0.5,
+        target=0.02,
         stop_at_target=True,
         model=nn.Linear(3, 1),
         **{**REGRESSION, "rounds": 90},

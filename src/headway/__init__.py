@@ -11,7 +11,7 @@ hw.compare(["fedavg", "fedacg"], seeds=3).summary()
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headway.scenario import Scenario, scenario
 
@@ -92,7 +92,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Names that need torch are imported when first used, so `headway --help` answers at once."""
     if name in _SLOTS:
         return importlib.import_module(f"headway.methods.{name}")

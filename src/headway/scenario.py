@@ -23,7 +23,7 @@ from typing import Any
 
 from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
-from headway.scenario_names import PROFILES, TASK_NAMES
+from headway.scenario_names import PROFILES, TASK_NAMES, Value
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
@@ -40,7 +40,7 @@ _ROLE_OF_GROUP = {
 }
 
 
-def _setting(group: str, default: Any, help: str, role: str | None = None, **limits: Any) -> Any:
+def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
     """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits."""
     return field(
         default=default, metadata={"group": group, "role": role or _ROLE_OF_GROUP[group], "help": help, **limits}
@@ -233,7 +233,7 @@ class Scenario:
                 settings.setdefault(other, None)
         return dataclasses.replace(self, **settings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Value]:
         """The fields that are set; what is None is left out, as in TOML."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
@@ -261,7 +261,7 @@ FREE = settings_of("execution")
 """Settings that say where and how a run is executed: up to rounding, its numbers do not depend on them."""
 
 
-def explained(setting: dataclasses.Field[Any]) -> str:
+def explained(setting: dataclasses.Field[object]) -> str:
     """What a setting means, and the words that it may be, as --help says it."""
     words: str = setting.metadata["help"]
     return f"{words} ({', '.join(setting.metadata['among'])})" if "among" in setting.metadata else words
@@ -274,7 +274,7 @@ def _known(name: str) -> None:
         raise UserError(f"a scenario has no setting '{name}'{f'; {hint}' if hint else nearest(name, names)}")
 
 
-def _as_toml(value: Any) -> str:
+def _as_toml(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -303,12 +303,12 @@ _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
 )
 
 
-def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
+def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
     """The value in its declared type and inside its limits, or a `UserError` that says what is allowed."""
     kind, optional = field_type(setting.name)
-    if value is None and optional:
+    if given is None and optional:
         return None
-    value = _in_type(setting.name, value, kind)
+    value = _in_type(setting.name, given, kind)
     limits = setting.metadata
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
@@ -319,22 +319,28 @@ def _checked(setting: dataclasses.Field[Any], value: Any) -> Any:
     return value
 
 
-def _in_type(name: str, value: Any, kind: type) -> Any:
-    """The value in the declared type: NumPy's numbers become Python's, and whole numbers floats where those are due."""
-    numpy = sys.modules.get("numpy")  # a program that has not imported NumPy has no NumPy numbers
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            value = float(value)
-        except OverflowError:
-            value = math.inf
+def _in_type(name: str, given: object, kind: type[Value]) -> Value:
+    """The value in the declared type, or a `UserError`; a number is finite, and a text can be written."""
+    value = _converted(given, kind)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UserError(f"{name} is {shown(value)}; it must be of type {kind.__name__}")
     if isinstance(value, str) and not is_text(value):
         raise UserError(f"{name} is {shown(value)}; it must be UTF-8 text")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{name} is {value}; it must be a finite number")
+    return value
+
+
+def _converted(value: object, kind: type[Value]) -> object:
+    """NumPy's numbers as Python's, and whole numbers as floats where those are due; all else as it is."""
+    numpy = sys.modules.get("numpy")  # a program that has not imported NumPy has no NumPy numbers
+    if numpy is not None and isinstance(value, numpy.generic):
+        value = value.item()
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     return value
 
 

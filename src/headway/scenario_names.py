@@ -6,6 +6,7 @@ mnist/gradma0.01/100x10    100 clients, 10 of them; GradMA's split with ω = 0.0
 synthetic:1,1/shards2/30x10, mnist/quantity0.5/50x10%, fashion/iid/60x6
 femnist/natural/5%         every user of the data, 5 % of them; femnist/natural/10: every user, 10 of them
 femnist/natural/200x10     the first 200 users
+shakespeare-text/natural:play/10%  every play, 10 % of them
 
 A name stands for settings, no more: they are written into the scenario, and any of them can be changed afterwards.
 recipes.toml, beside this file, holds the papers' settings.
@@ -39,7 +40,7 @@ EXAMPLES = (
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _SPLIT = re.compile(
-    rf"(?P<plain>iid|natural)|(?P<name>dir|authors|gradma|quantity)(?P<value>{_NUMBER})|shards(?P<shards>\d+)"
+    rf"(?P<plain>iid|natural(?::[\w-]+)?)|(?P<name>dir|authors|gradma|quantity)(?P<value>{_NUMBER})|shards(?P<shards>\d+)"
 )
 _WHO = re.compile(rf"(?:(?P<clients>\d+)x)?(?P<taking>{_NUMBER})(?P<percent>%?)")
 
@@ -50,7 +51,7 @@ def settings(name: str, profile: str = "paper") -> Settings:
         raise UserError(f"profile is '{profile}'; allowed: {', '.join(PROFILES)}{nearest(profile, PROFILES)}")
     data, split, who = name.rsplit("/", 2) if name.count("/") >= 2 else ("", "", "")
     found, taking = _SPLIT.fullmatch(split), _WHO.fullmatch(who)
-    natural = split == "natural"
+    natural = split.partition(":")[0] == "natural"
     if not data or found is None or taking is None or (taking["clients"] is None and not natural):
         raise UserError(f"there is no scenario file '{name}', and it is not a name such as {EXAMPLES}")
     clients = int(taking["clients"] or 0)

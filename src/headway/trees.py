@@ -8,7 +8,8 @@ dictionaries and the records that were registered by `register_record`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 from headway.errors import UserError
 from headway.vectors import Vector
 
+Tree = TypeVar("Tree")
 Record = TypeVar("Record")
 
 _RECORDS: dict[type, tuple[str, ...]] = {}
@@ -36,13 +38,13 @@ def register_record(cls: type[Record]) -> type[Record]:
     return cls
 
 
-def _fields(record: Any) -> dict[str, Any]:
+def _fields(record: object) -> dict[str, object]:
     """The fields of a registered record, without those that are None."""
     named = ((name, getattr(record, name)) for name in _RECORDS[type(record)])
     return {name: child for name, child in named if child is not None}
 
 
-def _record_of(kind: type, fields: Mapping[str, Any]) -> Any:
+def _record_of(kind: type, fields: Mapping[str, object]) -> object:
     """The reverse of `_fields`."""
     return kind(**{name: fields.get(name) for name in _RECORDS[kind]})
 
@@ -55,15 +57,22 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
         further = ([other.leaves[name] for name in tree.leaves] for other in others)
         return tree.with_leaves(map(function, tree.leaves.values(), *further))
     if type(tree) is dict:
-        assert all(other.keys() == tree.keys() for other in others), "trees of different names"
-        return {name: tree_map(function, child, *(other[name] for other in others)) for name, child in tree.items()}
+        return _map_named(function, tree, others)
     if type(tree) in _RECORDS:
         assert all(type(other) is type(tree) for other in others), "records of different types"
-        return _record_of(type(tree), tree_map(function, _fields(tree), *map(_fields, others)))
+        return _record_of(type(tree), _map_named(function, _fields(tree), [_fields(other) for other in others]))
     return pytree.tree_map(function, tree, *others)
 
 
-def leaves_of(tree: Any) -> list[Tensor]:
+def _map_named(
+    function: Callable[..., Any], trees: Mapping[str, object], others: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    """`tree_map` of each of several named trees, with the trees of the same names."""
+    assert all(other.keys() == trees.keys() for other in others), "trees of different names"
+    return {name: tree_map(function, child, *(other[name] for other in others)) for name, child in trees.items()}
+
+
+def leaves_of(tree: object) -> list[Tensor]:
     """All tensors of the tree, in the order of `pytree.tree_leaves`."""
     if isinstance(tree, Tensor):
         return [tree]
@@ -82,19 +91,20 @@ def leaves_like(tree: Any, form: Any) -> list[Tensor]:
         return [tree.leaves[name] for name in form.leaves]
     if type(form) is dict:
         assert tree.keys() == form.keys(), "trees of different names"
-        return [leaf for name, child in form.items() for leaf in leaves_like(tree[name], child)]
+        return leaves_like([tree[name] for name in form], list(form.values()))
     if isinstance(form, tuple | list):
-        return [leaf for part, child in zip(tree, form, strict=True) for leaf in leaves_like(part, child)]
+        assert len(tree) == len(form), "trees of different lengths"
+        return list(chain.from_iterable(map(leaves_like, tree, form)))
     if type(form) in _RECORDS:
         return leaves_like(_fields(tree), _fields(form))
     return leaves_of(tree)
 
 
-def named_leaves(tree: Any) -> dict[str, Tensor]:
+def named_leaves(tree: object) -> dict[str, Tensor]:
     """The tensors of a tree under their paths, such as `server/momentum/fc.weight`."""
     found: dict[str, Tensor] = {}
 
-    def walk(node: Any, path: str) -> None:
+    def walk(node: object, path: str) -> None:
         children = node.leaves if isinstance(node, Vector) else _fields(node) if type(node) in _RECORDS else node
         if isinstance(children, Mapping):
             for name, child in children.items():
@@ -107,7 +117,7 @@ def named_leaves(tree: Any) -> dict[str, Tensor]:
     return found
 
 
-def conformed(tree: Any, like: Any, owner: str) -> Any:
+def conformed(tree: Tree, like: Tree, owner: str) -> Tree:
     """The tree in the order of `like`; a `UserError` if it has not the names, shapes and types of `like`.
 
     A slot's state must keep them from round to round. `owner` is how the error calls the slot.
@@ -122,7 +132,7 @@ def conformed(tree: Any, like: Any, owner: str) -> Any:
     return refill(like, [held[name] for name in wanted])
 
 
-def laid_out(tree: Any, like: Any) -> Any:
+def laid_out(tree: Tree, like: object) -> Tree:
     """A copy of the tree, each tensor with the strides of the tensor at its place in `like`.
 
     The order of a sum depends on the layout in memory, so a state keeps the layout it began with, also after a resume.
@@ -138,10 +148,10 @@ def _form(leaf: Tensor) -> str:
     return f"{str(leaf.dtype).removeprefix('torch.')}{tuple(leaf.shape)}"
 
 
-def refill(tree: Any, tensors: Iterable[Tensor]) -> Any:
+def refill(tree: Tree, tensors: Iterable[Tensor]) -> Tree:
     """A tree of the same form with other tensors, given in the order of `leaves_of`."""
     left = iter(tensors)
-    filled = _refilled(tree, left)
+    filled: Tree = _refilled(tree, left)
     assert next(left, None) is None, "more tensors than places"
     return filled
 
@@ -159,26 +169,27 @@ def _refilled(tree: Any, tensors: Iterator[Tensor]) -> Any:
     return pytree.tree_unflatten([next(tensors) for _ in flat], structure)
 
 
-def stack(trees: list[Any]) -> Any:
+def stack(trees: Sequence[Tree]) -> Tree:
     """One tree whose tensors have a leading axis: row i holds the tensors of tree i."""
-    return tree_map(lambda *leaves: torch.stack(leaves), *trees)
+    stacked: Tree = tree_map(lambda *leaves: torch.stack(leaves), *trees)
+    return stacked
 
 
-def row(tree: Any, index: int) -> Any:
+def row(tree: Tree, index: int) -> Tree:
     """The tree at one place of a stack of trees: the reverse of `stack`."""
-    return tree_map(lambda leaf: leaf[index], tree)
+    return refill(tree, [leaf[index] for leaf in leaves_of(tree)])
 
 
-def copied(tree: Any) -> Any:
+def copied(tree: Tree) -> Tree:
     """A copy of the tree that shares no memory with it and holds no gradients."""
     return laid_out(tree, tree)
 
 
-def moved(tree: Any, device: torch.device | str) -> Any:
+def moved(tree: Tree, device: torch.device | str) -> Tree:
     """The tree with its tensors on a device; tensors that are there already are not copied."""
-    return tree_map(lambda leaf: leaf.to(device), tree)
+    return refill(tree, [leaf.to(device) for leaf in leaves_of(tree)])
 
 
-def nbytes(tree: Any) -> int:
+def nbytes(tree: object) -> int:
     """The bytes that the tensors of the tree take when they are written one after another."""
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves_of(tree))

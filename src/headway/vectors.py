@@ -9,7 +9,7 @@ pass through it; inside `vmap` a vector is one client's, outside its leaves may 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from headway.tracing import is_concrete, is_tracing, is_transformed
 
 Scalar = float | int | Tensor
+_OnPairs = Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]]
 
 
 class Vector:
@@ -60,7 +61,7 @@ class Vector:
         others = [other.leaves[name] for name in self.leaves]
         return self.with_leaves(torch._foreach_add(list(self.leaves.values()), others, alpha=number))
 
-    def _together(self, operation: Any, other: Vector) -> Vector:
+    def _together(self, operation: _OnPairs, other: Vector) -> Vector:
         """An operation on all pairs of leaves in one call, which on a GPU is one kernel."""
         assert self.leaves.keys() == other.leaves.keys(), "vectors over different parameters"
         others = [other.leaves[name] for name in self.leaves]
@@ -99,6 +100,7 @@ class Vector:
         return self.map(lambda leaf: leaf.detach().clone())
 
     def to(self, *args: Any) -> Vector:
+        """With every leaf as `torch.Tensor.to` makes it of these arguments."""
         return self.map(lambda leaf: leaf.to(*args))
 
     def with_leaves(self, leaves: Iterable[Tensor]) -> Vector:

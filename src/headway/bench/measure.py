@@ -113,24 +113,30 @@ def measure(
     try:
         for name, precision in wanted:
             tell(f"{workload.name}: warming up {name}{f' in {precision}' if len(precisions) > 1 else ''}")
-            experiment = workload.experiment(
-                device, precision
-            )  # one for each engine: it holds the tasks of the next round
-            ready = len(timed)
-            try:
-                _add_engine(name, experiment, workload, timed)
-            except (CannotExecute, ClientError, PeerFailed, torch.OutOfMemoryError) as reason:
-                if name == LOOP:
-                    raise
-                entry: Skipped = {"name": name, "reason": " ".join(str(reason).split())}
+            # An experiment for each engine: it holds the tasks of the next round.
+            reason = _try_engine(name, workload.experiment(device, precision), workload, timed)
+            if reason is not None:
+                entry: Skipped = {"name": name, "reason": reason}
                 skipped.append(entry if name in PEERS else {**entry, "precision": precision})
-                _drop(timed, ready)
         tell(f"{workload.name}: {rounds} rounds of {', '.join(one.engine.name for one in timed)}, in turns")
         _take_turns(timed, rounds, place)
         return _result(workload, timed, skipped, rounds, place)
     finally:
         for one in timed:
             one.engine.close()
+
+
+def _try_engine(name: str, experiment: Experiment, workload: Workload, timed: list[_Timed]) -> str | None:
+    """Warm up an engine, to be timed; or why it cannot take part. Without the plain loop there is no benchmark."""
+    ready = len(timed)
+    try:
+        _add_engine(name, experiment, workload, timed)
+    except (CannotExecute, ClientError, PeerFailed, torch.OutOfMemoryError) as reason:
+        if name == LOOP:
+            raise
+        _drop(timed, ready)
+        return " ".join(str(reason).split())
+    return None
 
 
 def _add_engine(name: str, experiment: Experiment, workload: Workload, timed: list[_Timed]) -> None:

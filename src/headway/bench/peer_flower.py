@@ -9,7 +9,7 @@ which is Flower's default. Flower polls for replies every 0.1 s, which `run_simu
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from headway.engine.pool import cores
 from headway.random import permutations
 
 if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.serverapp import Grid
+
     from headway.bench.peers import Gate, PeerJob
 
 
@@ -40,7 +43,7 @@ def _kept_in_actor(name: str, device: str, variant: Variant) -> tuple[Federation
     return federation, LocalSGD(workload.module(), federation, scenario, torch.device(device), variant)
 
 
-def _fast_training(message: Any, client: int, job: PeerJob) -> tuple[nn.Module, int]:
+def _fast_training(message: Message, client: int, job: PeerJob) -> tuple[nn.Module, int]:
     """The client's model after its steps, and its number of samples."""
     federation, local = _kept_in_actor(job.workload, job.device, job.variant)
     workload = WORKLOADS[job.workload]
@@ -69,7 +72,7 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         return self.normalise(self.pool.x[row]), self.pool.labels[row]
 
 
-def _tutorial_training(message: Any, client: int, job: PeerJob) -> tuple[nn.Module, int]:
+def _tutorial_training(message: Message, client: int, job: PeerJob) -> tuple[nn.Module, int]:
     """The same as Flower's tutorial does it."""
     workload = WORKLOADS[job.workload]
     scenario = workload.scenario(job.device, job.variant.precision)
@@ -94,7 +97,7 @@ _WAYS = {"flower": (_fast_training, 1), "flower-tutorial": (_tutorial_training, 
 """How an actor trains, and its cores; two are Flower's default."""
 
 
-def _reply(message: Any, client: int, job: PeerJob) -> Any:
+def _reply(message: Message, client: int, job: PeerJob) -> Message:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     training, _ = _WAYS[job.peer]
@@ -120,10 +123,10 @@ def play(job: PeerJob, gate: Gate) -> None:
     workload = WORKLOADS[job.workload]
     client_app, server_app = ClientApp(), ServerApp()
 
-    def train(message: Any, context: Any) -> Any:
+    def train(message: Message, context: Context) -> Message:
         return _reply(message, int(context.node_config["partition-id"]), job)
 
-    def serve(grid: Any, context: Any) -> None:
+    def serve(grid: Grid, context: Context) -> None:
         strategy = FedAvg(
             fraction_train=workload.cohort / workload.clients,
             fraction_evaluate=0.0,

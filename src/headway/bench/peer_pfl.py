@@ -6,8 +6,8 @@ others do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ from headway.bench.loop import normaliser
 from headway.bench.workloads import ENDLESS, WORKLOADS, Workload
 
 if TYPE_CHECKING:
+    from pfl.data.pytorch import PyTorchTensorDataset
+    from pfl.metrics import Metrics
+    from pfl.model.pytorch import PyTorchModel
+
     from headway.bench.peers import Gate, PeerJob
 
 
@@ -30,7 +34,7 @@ class _WithLoss(nn.Module):
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.network(self.normalise(x)), y)
 
-    def metrics(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def metrics(self, x: Tensor, y: Tensor) -> dict[str, object]:
         return {}
 
 
@@ -40,25 +44,25 @@ class _WaitBetweenRounds:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
 
-    def on_train_begin(self, *, model: Any) -> Any:
+    def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
         from pfl.metrics import Metrics
 
         self.gate.wait()
         return Metrics()
 
     def after_central_iteration(
-        self, aggregate_metrics: Any, model: Any, *, central_iteration: int
-    ) -> tuple[bool, Any]:
+        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
         from pfl.metrics import Metrics
 
         self.gate.wait()
         return False, Metrics()
 
-    def on_train_end(self, *, model: Any) -> None:
+    def on_train_end(self, *, model: PyTorchModel) -> None:
         pass
 
 
-def _users(workload: Workload, device: torch.device) -> Any:
+def _users(workload: Workload, device: torch.device) -> list[PyTorchTensorDataset]:
     """A dataset for each client, made once, as pfl keeps the batches into which it cuts one."""
     from pfl.data.pytorch import PyTorchTensorDataset
 
@@ -89,7 +93,7 @@ def play(job: PeerJob, gate: Gate) -> None:
     if job.variant.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def local(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    def local(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=lr, weight_decay=scenario.weight_decay, foreach=True)
 
     users = _users(workload, device)

@@ -34,10 +34,16 @@ class Skipped(TypedDict):
     """Of Headway's engines, which are measured in each precision."""
 
 
-class WorkloadResult(TypedDict):
-    """All engines on one workload."""
+class Measured(TypedDict):
+    """What every result has: what was measured, and where. A file is named after it."""
 
     workload: str
+    environment: Environment
+
+
+class WorkloadResult(Measured):
+    """All engines on one workload."""
+
     work: str
     """The workload in words."""
     engines: list[EngineResult]
@@ -51,4 +57,3 @@ class WorkloadResult(TypedDict):
     ceiling_flops_per_second: dict[str, float]
     """By precision."""
     commit: str
-    environment: Environment

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headway.bench.result import WorkloadResult
+from headway.bench.result import Measured, WorkloadResult
 from headway.errors import UserError
 
 
@@ -48,13 +46,13 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}" if value >= 0.01 else f"{value:.2g}"
 
 
-def file_name(result: Mapping[str, Any]) -> str:
+def file_name(result: Measured) -> str:
     """DATE-HARDWARE-WORKLOAD.json."""
     parts = (result["environment"]["date"][:10], result["environment"]["hardware"], result["workload"])
     return "-".join(re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts) + ".json"
 
 
-def write_result(result: Mapping[str, Any], folder: Path) -> Path:
+def write_result(result: Measured, folder: Path) -> Path:
     """Write a result of one workload into a new file; from the second of the same name on it has a number."""
     path = first = folder / file_name(result)
     try:

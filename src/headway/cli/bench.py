@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.screen import JSON, listed, print_json, screen, stderr_console
 from headway.errors import UserError
+
+if TYPE_CHECKING:
+    from headway.bench.result import WorkloadResult
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -41,31 +44,46 @@ def bench(
     ] = None,
 ) -> None:
     """The same rounds in every executor, a plain PyTorch loop and other simulators, side by side."""
-    from headway.bench import measure, table, workloads
+    from headway.bench import measure, workloads
     from headway.engine.building import device_of
     from headway.runs.files import ensure_folder
     from headway.scenario import Scenario
 
-    precisions = list(dict.fromkeys(listed(precision) or ()))
-    for asked in precisions:
-        if asked not in PRECISIONS:
-            raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
+    asked = _precisions(precision)
     machine = device_of(Scenario(device=device).device)
+    precisions = asked or [measure.default_precision(machine)]
     names = measure.choose_engines(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
         ensure_folder(out)  # before anything is measured
     console = stderr_console()
+
+    def tell(line: str) -> None:
+        console.print(line, style="dim", soft_wrap=True)
+
     results = []
     for work in workloads.workloads(listed(workload) or small):
-        chosen = precisions or [measure.default_precision(machine)]
-        result = measure.measure(
-            work, names, rounds, chosen, str(machine), lambda line: console.print(line, style="dim", soft_wrap=True)
-        )
+        result = measure.measure(work, names, rounds, precisions, str(machine), tell)
         results.append(result)
-        if out is not None:
-            console.print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
-        if not json:
-            screen().print(table.table(result))
+        _show(result, out, json)
     if json:
         print_json(results[0] if len(results) == 1 else results)
+
+
+def _precisions(spelled: str | None) -> list[str]:
+    """The precisions that are asked for, each once."""
+    precisions = list(dict.fromkeys(listed(spelled) or ()))
+    for asked in precisions:
+        if asked not in PRECISIONS:
+            raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
+    return precisions
+
+
+def _show(result: WorkloadResult, out: Path | None, json: bool) -> None:
+    """Keep what was measured of a workload in the folder `out`, and print its table unless JSON is asked for."""
+    from headway.bench import table
+
+    if out is not None:
+        stderr_console().print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
+    if not json:
+        screen().print(table.table(result))

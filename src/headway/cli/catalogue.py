@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -16,22 +17,31 @@ from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import SLOTS, Method
 from headway.methods.spelling import chosen, defaults, method, pieces
+from headway.runs.costs import CostRecord, as_record
 
 
-def listed() -> list[dict[str, Any]]:
-    """Name, equations, arguments and costs of every method, as plain data."""
+class ListedMethod(CostRecord):
+    """A method of the catalogue as plain data, with its costs."""
+
+    name: str
+    equations: str
+    arguments: Mapping[str, object]
+
+
+def listed() -> list[ListedMethod]:
+    """Every method of the catalogue."""
     return [
         {
             "name": name,
             "equations": _equations(entry.build),
             "arguments": defaults(entry),
-            **dataclasses.asdict(cost(entry.build())),
+            **as_record(cost(entry.build())),
         }
         for name, entry in METHODS.items()
     ]
 
 
-def _equations(build: Any) -> str:
+def _equations(build: Callable[..., Method]) -> str:
     return (inspect.getdoc(build) or "").splitlines()[0]
 
 
@@ -44,9 +54,8 @@ def table() -> Table:
     for name in ("method", "equations", "down", "up", "client state", "server memory", "passes"):
         justify: Literal["left", "right"] = "left" if name in ("method", "equations") else "right"
         found.add_column(name, no_wrap=name == "method", justify=justify, overflow="fold")
-    for entry in listed():
-        numbers = (f"{entry[field.name]:.3g}" for field in dataclasses.fields(Cost))
-        found.add_row(entry["name"], Text(entry["equations"]), *numbers)
+    for name, entry in METHODS.items():
+        found.add_row(name, Text(_equations(entry.build)), *cost_columns(cost(entry.build())).values())
     for name, modifier in MODIFIERS.items():
         found.add_row(f"+{name}", Text(_equations(modifier.build)))
     return found

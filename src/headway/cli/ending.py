@@ -14,11 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headway import elsewhere
 from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, readable, shown
 from headway.scenario import is_text
+
+if TYPE_CHECKING:
+    from typer import Context
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that ask a program to end; Windows does not have the last."""
@@ -64,13 +67,18 @@ def of_the_machine(fault: BaseException) -> str | None:
     if isinstance(fault, MachineError):
         return str(fault)
     if isinstance(fault, OSError):
-        places = [shown(place) for place in (fault.filename, fault.filename2) if place is not None]
-        return ": ".join([fault.strerror or str(fault) or type(fault).__name__, *places])
+        return _of_the_system(fault)
     if isinstance(fault, UnicodeEncodeError):
         return f"{shown(fault.object[max(fault.start - 20, 0) : fault.end + 20])} cannot be written as {fault.encoding}"
     if isinstance(fault, MemoryError) or (isinstance(fault, RuntimeError) and "allocate memory" in str(fault)):
         return f"there is too little memory ({str(fault) or type(fault).__name__})"
     return None
+
+
+def _of_the_system(fault: OSError) -> str:
+    """What the operating system refused, and of which files."""
+    places = [shown(place) for place in (fault.filename, fault.filename2) if place is not None]
+    return ": ".join([fault.strerror or str(fault) or type(fault).__name__, *places])
 
 
 def _stopped(fault: KeyboardInterrupt) -> int:
@@ -84,7 +92,7 @@ def complain(message: str) -> None:
             print(f"headway: {readable(message)}", file=sys.stderr, flush=True)
 
 
-def answered(command: Callable[[], Any]) -> int:
+def answered(command: Callable[[], object]) -> int:
     """The exit code of a command, after its complaint; what is not understood is raised."""
     _open_standard_streams()
     heard: list[int] = []
@@ -94,11 +102,7 @@ def answered(command: Callable[[], Any]) -> int:
         raise Interrupted(number)
 
     try:
-        for argument in sys.argv[1:]:
-            if not is_text(argument):
-                raise UserError(
-                    f"an argument is not UTF-8 text: {shown(argument)}; use other letters, or rename the file"
-                )
+        _check_arguments(sys.argv[1:])
         if sys.stdout is None:
             raise MachineError("standard output is closed; give it a place, such as > /dev/null")
         with _signals(raised, instead_of=(signal.SIG_DFL, signal.default_int_handler)):
@@ -123,36 +127,54 @@ def answered(command: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse an argument that is not text, such as the name of a file in another encoding."""
+    wrong = next((argument for argument in arguments if not is_text(argument)), None)
+    if wrong is not None:
+        raise UserError(f"an argument is not UTF-8 text: {shown(wrong)}; use other letters, or rename the file")
+
+
 def _complaint(fault: BaseException) -> tuple[str, int] | None:
-    """Line and code; an empty line where all was said."""
+    """Line and code of what is understood; an empty line where all was said."""
+    if isinstance(fault, SystemExit) and isinstance(fault.__context__, OSError):  # typer's answer to a closed pipe
+        fault = fault.__context__
+    return _of_headway(fault) or _of_system_calls(fault) or _of_typer(fault)
+
+
+def _of_headway(fault: BaseException) -> tuple[str, int] | None:
+    """Of errors that Headway raises, and of a Ctrl-C."""
     if isinstance(fault, Ended):
         return str(fault), fault.code
     if isinstance(fault, UserError):
         return str(fault), 2
     if isinstance(fault, ClientError | SlotError | RunsFailed):
         return str(fault), 1
-    if isinstance(fault, KeyboardInterrupt):
-        return "stopped", _stopped(fault)
-    if isinstance(fault, SystemExit) and isinstance(fault.__context__, OSError):  # typer's answer to a closed pipe
-        fault = fault.__context__
+    return ("stopped", _stopped(fault)) if isinstance(fault, KeyboardInterrupt) else None
+
+
+def _of_system_calls(fault: BaseException) -> tuple[str, int] | None:
+    """Of failures of the machine; of a file without a name only standard output comes into question."""
     line = of_the_machine(fault)
-    if line is not None:
-        nameless = isinstance(fault, OSError) and fault.filename is None
-        return (f"standard output or a file cannot be written: {line}" if nameless else line), 1
-    if hasattr(fault, "format_message"):  # typer's own errors have one, wherever it keeps its classes
-        message, context = fault.format_message(), getattr(fault, "ctx", None)
-        message = _of_elsewhere(fault, context) or message
-        command = context.command_path if context else "headway"
-        return (f"{message} ({command} --help)" if message else "", 2)  # no command at all: the help was printed
-    return None
+    if line is not None and isinstance(fault, OSError) and fault.filename is None:
+        line = f"standard output or a file cannot be written: {line}"
+    return None if line is None else (line, 1)
 
 
-def _of_elsewhere(fault: Any, context: Any) -> str | None:
+def _of_typer(fault: BaseException) -> tuple[str, int] | None:
+    """Of mistakes in a command line. Typer's errors have `format_message`, wherever it keeps its classes."""
+    if not hasattr(fault, "format_message"):
+        return None
+    message, context = fault.format_message(), getattr(fault, "ctx", None)
+    message = _of_elsewhere(getattr(fault, "option_name", None), context) or message
+    command = context.command_path if context else "headway"
+    return (f"{message} ({command} --help)" if message else "", 2)  # no command at all: the help was printed
+
+
+def _of_elsewhere(flag: str | None, context: Context | None) -> str | None:
     """What to say to a flag that another library has, where this command has the setting."""
-    name = getattr(fault, "option_name", None)
     has_settings = context is not None and any(parameter.name == "rounds" for parameter in context.command.params)
-    hint = elsewhere.pointer(name, flag=True) if name and has_settings else None
-    return f"there is no flag '{name}'; {hint}" if hint else None
+    hint = elsewhere.pointer(flag, flag=True) if flag and has_settings else None
+    return f"there is no flag '{flag}'; {hint}" if hint else None
 
 
 def _open_standard_streams() -> None:
@@ -174,8 +196,17 @@ def _let_go_of_standard_output() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _stopping() -> list[int]:
+    """The signals of `STOPPING` that this system has."""
+    return [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+
+
+Answer = Callable[[int, FrameType | None], object] | signal.Handlers
+"""What a process does when a signal comes."""
+
+
 @contextlib.contextmanager
-def _signals(handler: Any, instead_of: tuple[Any, ...] | None = None) -> Iterator[None]:
+def _signals(handler: Answer, instead_of: tuple[Answer, ...] | None = None) -> Iterator[None]:
     """Another answer to Ctrl-C, SIGTERM and SIGHUP (a terminal that closes) inside.
 
     Only in place of one of the answers `instead_of`, where they are given: who ignores a signal goes on doing so.
@@ -183,13 +214,12 @@ def _signals(handler: Any, instead_of: tuple[Any, ...] | None = None) -> Iterato
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    changed = [number for number, old in before.items() if instead_of is None or old in instead_of]
+    before = {number: signal.getsignal(number) for number in _stopping()}
+    changed = {number: old for number, old in before.items() if instead_of is None or old in instead_of}
     try:
         for number in changed:
             signal.signal(number, handler)
         yield
     finally:
-        for number in changed:
-            signal.signal(number, before[number] or signal.SIG_DFL)
+        for number, old in changed.items():
+            signal.signal(number, old or signal.SIG_DFL)

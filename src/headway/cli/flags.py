@@ -5,23 +5,23 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import typer
 
 from headway.errors import UserError, shown
 from headway.scenario import Scenario, explained, field_type
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 _NO_FLAG = ("method",)
 _NUMBERS = {int: "an integer", float: "a number"}
 
 
-def settings() -> list[dataclasses.Field[Any]]:
+def settings() -> list[dataclasses.Field[object]]:
     return [setting for setting in dataclasses.fields(Scenario) if setting.name not in _NO_FLAG]
 
 
-def _parameter(setting: dataclasses.Field[Any]) -> inspect.Parameter:
+def _parameter(setting: dataclasses.Field[object]) -> inspect.Parameter:
     kind, _ = field_type(setting.name)
     text = explained(setting)
     if setting.default is not None and kind is not bool:
@@ -35,13 +35,13 @@ def _parameter(setting: dataclasses.Field[Any]) -> inspect.Parameter:
         metavar=f"<{kind.__name__}>" if kind in _NUMBERS else None,
         rich_help_panel=setting.metadata["group"].capitalize(),
     )
-    read: Any = str if kind in _NUMBERS else kind
+    read: type = str if kind in _NUMBERS else kind
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[read | None, option]
     )
 
 
-def value(name: str, given: Any) -> Any:
+def value(name: str, given: object) -> object:
     """A flag's text as the setting's number; that of another setting as it is."""
     kind, _ = field_type(name)
     if kind not in _NUMBERS:
@@ -60,7 +60,7 @@ def with_settings(command: Command) -> Command:
     flags = [_parameter(setting) for setting in settings()]
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
 
-    def wrapper(**values: Any) -> Any:
+    def wrapper(**values: object) -> object:
         given = {flag.name: values.pop(flag.name) for flag in flags}
         chosen = {name: value(name, text) for name, text in given.items() if text is not None}
         return command(**values, settings=chosen)
@@ -81,7 +81,7 @@ def with_options(command: Command) -> Command:
     flags = [option for record in groups.values() for option in _options(record)]
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in [*own, *flags]]
 
-    def wrapper(**values: Any) -> Any:
+    def wrapper(**values: object) -> object:
         records = {
             name: kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
             for name, kind in groups.items()
@@ -93,7 +93,7 @@ def with_options(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
-def _is_record(annotation: Any) -> bool:
+def _is_record(annotation: object) -> bool:
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 

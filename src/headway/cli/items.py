@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import typer
 from rich import box
@@ -39,12 +39,28 @@ def board(source: Path, out: Path | None, as_json: bool) -> None:
         typer.echo(f"picture: {picture}")
 
 
+class ListedItem(TypedDict):
+    """A table or figure as plain data."""
+
+    item: str
+    kind: str
+    runs: int
+    title: str
+    source: str
+    rows: list[str]
+    columns: list[str]
+    published: int
+    """How many numbers are printed."""
+    shares: list[str]
+    chosen: list[str]
+
+
 def list_all(as_json: bool) -> None:
     """Every table and figure, with its number of runs and of published values."""
     from headway.papers.items import every_preset
     from headway.papers.plan import plan as planned
 
-    listed: list[dict[str, Any]] = [
+    listed: list[ListedItem] = [
         {
             "item": preset.item,
             "kind": preset.kind,
@@ -93,7 +109,7 @@ class _Line:
     rounds: int
     bytes: int | None
     seconds: float | None
-    scenario: dict[str, Any]
+    scenario: Mapping[str, object]
 
 
 def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
@@ -102,9 +118,19 @@ def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
     from headway.papers import cost_estimate
 
     measured = cost_estimate.time_by_trial(Bar(stderr_console(), quiet=True)) if trial else None
-    seconds: Seconds = measured or cost_estimate.unknown_time
+    lines = _lines(plan, measured or cost_estimate.unknown_time)
+    if as_json:
+        print_json(_as_data(plan, lines))
+    else:
+        _print_dry_run(plan, lines, trial)
+
+
+def _lines(plan: Plan, seconds: Seconds) -> list[_Line]:
+    """The runs of a plan, each at the first cell that needs it."""
+    from headway.papers import cost_estimate
+
     owners = {run: cell for cell in reversed(plan.cells) for run in cell.runs}
-    lines = [
+    return [
         _Line(
             row=owners[run].row.name,
             column=owners[run].column.name,
@@ -117,17 +143,26 @@ def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
         )
         for run in plan.runs
     ]
-    if as_json:
-        preset = plan.preset
-        about = {"item": preset.item, "kind": preset.kind, "scale": plan.scale, "source": preset.source}
-        numbers = [
-            {"row": row, "column": column, "measure": measure, "value": number.value, "bound": number.bound}
-            for (row, column, measure), number in preset.numbers.items()
-            if row in {one.name for one in plan.rows} and column in {one.name for one in plan.columns}
-        ]
-        print_json({**about, "chosen": list(preset.chosen), "runs": list(map(vars, lines)), "published": numbers})
-        return
-    _print_dry_run(plan, lines, trial)
+
+
+def _as_data(plan: Plan, lines: Sequence[_Line]) -> dict[str, object]:
+    """A dry run as plain data, with the numbers that are printed for its rows and columns."""
+    preset = plan.preset
+    rows, columns = {one.name for one in plan.rows}, {one.name for one in plan.columns}
+    numbers = [
+        {"row": row, "column": column, "measure": measure, "value": number.value, "bound": number.bound}
+        for (row, column, measure), number in preset.numbers.items()
+        if row in rows and column in columns
+    ]
+    return {
+        "item": preset.item,
+        "kind": preset.kind,
+        "scale": plan.scale,
+        "source": preset.source,
+        "chosen": list(preset.chosen),
+        "runs": list(map(vars, lines)),
+        "published": numbers,
+    }
 
 
 Number = TypeVar("Number", int, float)
@@ -139,23 +174,27 @@ def _total(values: Sequence[Number | None]) -> Number | None:
     return sum(known) if len(known) == len(values) else None
 
 
+def _traffic(bytes: int | None) -> str:
+    from headway.papers.table import size
+
+    return "unknown" if bytes is None else size(bytes)
+
+
 def _print_dry_run(plan: Plan, lines: Sequence[_Line], trial: bool) -> None:
     from headway.papers.plan import TINY
-    from headway.papers.table import size, title
+    from headway.papers.table import title
 
     table = Table(box=box.SIMPLE_HEAD, title=title(plan), title_justify="left", title_style="bold", show_edge=False)
     for name in ("column", "method", "seed", "rounds", "traffic", "time"):
         table.add_column(name, justify="left" if name in ("column", "method") else "right")
     for line in lines:
         texts = (line.column, line.method, str(line.seed), str(line.rounds))
-        table.add_row(*texts, "unknown" if line.bytes is None else size(line.bytes), _clock(line.seconds))
+        table.add_row(*texts, _traffic(line.bytes), _clock(line.seconds))
     console = screen()
     console.print(table)
     traffic, time = _total([line.bytes for line in lines]), _total([line.seconds for line in lines])
     how = "three rounds of FedAvg on this machine, times each method's passes" if trial else "--trial measures it here"
-    console.print(
-        f"{len(lines)} runs, traffic {'unknown' if traffic is None else size(traffic)}, time {_clock(time)} ({how})"
-    )
+    console.print(f"{len(lines)} runs, traffic {_traffic(traffic)}, time {_clock(time)} ({how})")
     if plan.scale == "tiny":
         console.print(TINY)
     for choice in plan.preset.chosen:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from headway.errors import RunsFailed, UserError
 from headway.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
+    from headway.measure.numbers import MethodNumbers
     from headway.runs.result import Result
     from headway.runs.study import Study
     from headway.scenario import Scenario
@@ -59,7 +60,7 @@ def run(
     track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
-    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+    settings: Mapping[str, object] = {},
 ) -> None:
     """Run one method, with one seed or several."""
     from headway.scenario import scenario as made
@@ -89,7 +90,7 @@ def compare(
     track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
-    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+    settings: Mapping[str, object] = {},
 ) -> None:
     """Run several methods on the same clients and batches; print the table, write report.html and compare.png."""
     from headway.scenario import scenario as made
@@ -194,7 +195,7 @@ def report(
 @with_settings
 def scenario(
     name: Annotated[str, typer.Argument(help="a name such as cifar10/dir0.3/100x5%, a TOML file or a run folder")] = "",
-    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+    settings: Mapping[str, object] = {},
 ) -> None:
     """Print a scenario as TOML, complete and explained, to edit and to run with --scenario FILE."""
     from headway.scenario import scenario as made
@@ -253,7 +254,7 @@ def _finish_run(result: Result, as_json: bool) -> None:
     typer.echo(f"run: {result.folder}")
 
 
-def _print_table(rows: list[dict[str, Any]], scenario: Scenario) -> None:
+def _print_table(rows: Sequence[MethodNumbers], scenario: Scenario) -> None:
     from headway.report import tables
 
     console = screen()

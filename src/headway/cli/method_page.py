@@ -6,18 +6,19 @@ import inspect
 import re
 from collections.abc import Iterable
 from importlib import resources
-from typing import Any
 
 import numpy as np
 
 from headway.cli.catalogue import cost_columns, slot_rows
 from headway.engine.cost import cost
+from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, Entry
 from headway.methods.spelling import defaults, method
 from headway.records import RoundRecord
 from headway.runs.start import simulate
+from headway.scenario import Scenario
 
 NOTES = (
     "Symbols",
@@ -76,16 +77,15 @@ def logged(name: str) -> list[str]:
 
 def _recorded(name: str) -> list[str]:
     samples = (np.eye(8, dtype=np.float32), np.arange(8) % 2)
-    settings: dict[str, Any] = {"rounds": 1, "steps": 2, "batch_size": 4, "participation": 1.0}
-    settings |= {"executor": "serial", "device": "cpu", "model": "mlp"}
-    run = simulate(name, clients=[samples] * 2, test=samples, observer=_Silent(), **settings)
+    shortest = Scenario(rounds=1, steps=2, batch_size=4, participation=1.0, executor="serial", device="cpu")
+    run = simulate(name, shortest, model="mlp", clients=[samples] * 2, test=samples, observer=_Silent())
     return list(run.records[0])
 
 
 class _Silent:
     """Watches a run and says nothing."""
 
-    def begins(self, experiment: Any, done: int, executor: str) -> None: ...
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None: ...
     def round(self, record: RoundRecord) -> None: ...
     def tell(self, message: str) -> None: ...
 

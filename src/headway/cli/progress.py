@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -12,6 +12,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -56,7 +57,7 @@ class Bar:
         self.progress = Progress(*_columns(console.width), console=console, disable=not shown)
         self.waiting = console.status("choosing an executor") if choosing and shown else None
         self.quiet = quiet
-        self.task: Any = None
+        self.task: TaskID | None = None
 
     def __enter__(self) -> Bar:
         if self.waiting is not None:
@@ -89,12 +90,13 @@ class Bar:
 
     def round(self, record: RoundRecord) -> None:
         seconds = record["seconds_training"] + record["seconds_evaluation"]
-        changes: dict[str, Any] = {"speed": f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"}
+        assert self.task is not None, "a round ended before its run began"
         if "accuracy_smoothed" in record:
-            changes["score"] = f"accuracy {record['accuracy_smoothed']:.1%}"
+            self.progress.update(self.task, score=f"accuracy {record['accuracy_smoothed']:.1%}")
         elif "loss" in record:
-            changes["score"] = f"loss {record['loss']:.4g}"
-        self.progress.update(self.task, completed=record["round"], **changes)
+            self.progress.update(self.task, score=f"loss {record['loss']:.4g}")
+        speed = f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"
+        self.progress.update(self.task, completed=record["round"], speed=speed)
 
     def tell(self, message: str) -> None:
         self._once(f"headway: {message}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,17 +69,19 @@ class Wanted:
         ),
     ] = None
 
-    def settings(self, notes: list[dict[str, Any]]) -> dict[str, Any]:
+    def settings(self, notes: Sequence[Mapping[str, object]]) -> dict[str, object]:
         """The settings of the runs; folders of runs say how many seeds they have."""
-        noted = max((note["seeds"] for note in notes if "seeds" in note), default=None)
+        noted = max((seeds for note in notes if isinstance(seeds := note.get("seeds"), int)), default=None)
         given = {
             "rounds": self.rounds,
             "seeds": noted if self.seeds is None else self.seeds,
             "data_dir": self.data_dir,
             "checkpoint_every": self.checkpoint_every,
+            "device": self.device,
+            "precision": self.precision,
+            "executor": self.executor,
         }
-        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return settings | {"device": self.device, "precision": self.precision, "executor": self.executor}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -152,16 +155,19 @@ def _check(instead: Instead, places: Places, output: Output, item: str | None) -
     if output.format not in FORMATS:
         near = nearest(output.format, FORMATS)
         raise UserError(f"format is '{output.format}'; allowed: {', '.join(FORMATS)}{near}")
-    if instead.trial and not instead.dry_run:
-        raise UserError("--trial estimates the time of a dry run; add --dry-run")
-    if places.claim is not None and not places.sources:
-        raise UserError("--claim keeps runs that are there; give their folder with --from")
-    if places.claim is not None and places.out is not None:
-        raise UserError("--claim writes its tables and pictures beside the runs; leave out --out")
-    if places.replace and places.claim is None:
-        raise UserError("--replace is for runs of a claim; add --claim")
-    if instead.board and (item is not None or len(places.sources) > 1):
-        raise UserError("--board is of all items, from one folder; leave out the item, and give --from once")
+    claims = places.claim is not None
+    refused = {
+        "--trial estimates the time of a dry run; add --dry-run": instead.trial and not instead.dry_run,
+        "--claim keeps runs that are there; give their folder with --from": claims and not places.sources,
+        "--claim writes its tables and pictures beside the runs; leave out --out": claims and places.out is not None,
+        "--replace is for runs of a claim; add --claim": places.replace and not claims,
+        "--board is of all items, from one folder; leave out the item, and give --from once": (
+            instead.board and (item is not None or len(places.sources) > 1)
+        ),
+    }
+    for message, is_wrong in refused.items():
+        if is_wrong:
+            raise UserError(message)
 
 
 @dataclass(frozen=True)
@@ -181,13 +187,16 @@ class _Asked:
 
         chosen = preset(item)
         told = notes(item, *places.sources, *([places.claim] if places.claim is not None else []))
-        settings: dict[str, Any] = wanted.settings(told)
-        settings |= {"scale": wanted.scale or _scale(told), "profile": wanted.profile}
-        plan = planned(chosen, rows=listed(wanted.rows), data=listed(wanted.data), **settings)
-        return cls(chosen, plan, planned(chosen, **settings) if places.claim is not None else plan)
+        settings, scale = wanted.settings(told), wanted.scale or _scale(told)
+
+        def of(rows: list[str] | None, data: list[str] | None) -> Plan:
+            return planned(chosen, rows=rows, data=data, scale=scale, profile=wanted.profile, **settings)
+
+        plan = of(listed(wanted.rows), listed(wanted.data))
+        return cls(chosen, plan, of(None, None) if places.claim is not None else plan)
 
 
-def _scale(notes: list[dict[str, Any]]) -> str:
+def _scale(notes: Sequence[Mapping[str, object]]) -> str:
     """The one scale that folders of runs are at."""
     scales = {str(note.get("scale", "full")) for note in notes} or {"full"}
     if len(scales) > 1:
@@ -274,10 +283,15 @@ def _run(plan: Plan, folder: Path, output: Output, command: str) -> None:
     _print(plan, outcomes, output)
     if output.is_on_screen:
         _print_files(f"runs and tables: {folder}", drawn)
+    _tell_failures(outcomes, len(plan.runs))
+
+
+def _tell_failures(outcomes: Outcomes, runs: int) -> None:
+    """End with an error where some of the runs failed."""
     failed = [outcome for outcome in outcomes.values() if outcome.failure is not None]
     if failed:
         causes = "; ".join(dict.fromkeys(str(outcome.failure) for outcome in failed))
-        message = f"{len(failed)} of {len(plan.runs)} runs failed: {causes}"
+        message = f"{len(failed)} of {runs} runs failed: {causes}"
         raise UserError(message) if all(outcome.mistaken for outcome in failed) else RunsFailed(message)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import sys
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import typer
 from rich.console import Console
@@ -15,7 +15,7 @@ TRACK = typer.Option("--track", help="tensorboard[:DIR] or mlflow[:URI]; repeata
 JSON = typer.Option("--json", help="print JSON on standard output and nothing else there")
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     print(json.dumps(content, indent=2, ensure_ascii=False))
 
 

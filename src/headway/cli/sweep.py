@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,7 @@ def sweep(
     ] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
-    settings: dict[str, Any] = {},  # noqa: B006 — filled by with_settings, never changed
+    settings: Mapping[str, Any] = {},
 ) -> None:
     """Try every combination of a grid; choose the best by samples held out of training, never by the test set."""
     from headway.cli.progress import Bar

@@ -61,15 +61,21 @@ def cohort_of(
     draw = generator(scenario.seed, "turnout", round)
     drops = draw.random(len(invited)) < scenario.dropout
     reached = draw.random(len(invited))
-    order = draw.permutation(len(invited)).tolist()
+    order = draw.permutation(len(invited))
     steps: dict[int, int] = {}
     if scenario.stragglers == "partial":
-        for place in drops.nonzero()[0].tolist():
-            if (most := planned_steps(invited[place]) - 1) > 0:
-                steps[place] = 1 + int(reached[place] * most)
-    finished = [place for place in order if not drops[place]]
-    arriving = finished + [place for place in order if place in steps]
-    counted = sorted(arriving[:places])
+        most = {place: planned_steps(invited[place]) - 1 for place in drops.nonzero()[0].tolist()}
+        steps = {place: 1 + int(reached[place] * count) for place, count in most.items() if count > 0}
+    finished, dropped = order[~drops[order]].tolist(), order[drops[order]].tolist()
+    return _first_to_finish(invited, finished + [place for place in dropped if place in steps], places, steps)
+
+
+def _first_to_finish(invited: Sequence[int], arriving: Sequence[int], wanted: int, steps: Mapping[int, int]) -> Cohort:
+    """The cohort of the first `wanted` of those that arrive, which are places in `invited` in the order of arrival.
+
+    `steps` are the K′ of those that did a part.
+    """
+    counted = sorted(arriving[:wanted])
     return Cohort(
         clients=tuple(invited[place] for place in counted),
         truncated={at: steps[place] for at, place in enumerate(counted) if place in steps},

@@ -19,6 +19,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -48,8 +49,11 @@ def _length(part: Path) -> int:
 
 
 @contextmanager
-def _opened(part: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes to the file; its errors are `UserError`s, so they are not taken for the network's."""
+def _opened(part: Path, resumed: bool) -> Iterator[Callable[[bytes], None]]:
+    """A function that writes to the file, after what is there or anew.
+
+    Its errors are `UserError`s, so they are not taken for the network's.
+    """
 
     def write(chunk: bytes) -> None:
         try:
@@ -58,7 +62,7 @@ def _opened(part: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
             raise _unwritable(part, fault) from None
 
     try:
-        file = part.open(mode, buffering=0)
+        file = part.open("ab" if resumed else "wb", buffering=0)
     except OSError as fault:
         raise _unwritable(part, fault) from None
     with file:
@@ -78,9 +82,8 @@ def _receive(url: str, part: Path, size: int | None, progress: Callable[[int, in
             raise UserError(f"{url} leads to {answer.url}, which anybody on the way could change; it is not fetched")
         resumed = _resumes(answer, part, here)
         here = here if resumed else 0
-        coming = answer.headers.get("Content-Length")
-        total = here + int(coming) if coming and coming.isdigit() else size
-        with _opened(part, "ab" if resumed else "wb") as write:
+        total = _announced(answer, here, size)
+        with _opened(part, resumed) as write:
             while chunk := answer.read(_CHUNK):
                 write(chunk)
                 here += len(chunk)
@@ -89,6 +92,12 @@ def _receive(url: str, part: Path, size: int | None, progress: Callable[[int, in
                     return
     if total is not None and here < total:
         raise _Broken(f"the connection ended after {here:,} of {total:,} bytes")
+
+
+def _announced(answer: http.client.HTTPResponse, here: int, size: int | None) -> int | None:
+    """How many bytes the file will have: as the server says, else `size`."""
+    coming = answer.headers.get("Content-Length")
+    return here + int(coming) if coming and coming.isdigit() else size
 
 
 def _resumes(answer: http.client.HTTPResponse, part: Path, here: int) -> bool:
@@ -138,6 +147,24 @@ def _sum(path: Path, kind: str) -> str:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
+@dataclass(frozen=True)
+class _File:
+    """A file on a server, and what is known of it."""
+
+    url: str
+    size: int | None
+    sums: dict[str, str]
+    """By kind, `sha256` or `md5`."""
+
+    def wrong_sum(self, part: Path) -> str | None:
+        """The first sum of a received file that is not the one it should be, in words; None where all are right."""
+        found = ((kind, wanted, _sum(part, kind)) for kind, wanted in self.sums.items())
+        length = f"{_length(part):,} bytes"
+        return next(
+            (f"{kind} {own} of {length}, expected {wanted}" for kind, wanted, own in found if own != wanted), None
+        )
+
+
 def fetch(
     url: str,
     target: Path,
@@ -164,23 +191,24 @@ def fetch(
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for remains in (True, False):
-            remains = remains and _length(part) > 0
-            _received(url, part, size, tell)
-            sums_found = ((kind, _sum(part, kind)) for kind in sums)
-            kind, found = next(((kind, found) for kind, found in sums_found if found != sums[kind]), ("", ""))
-            if not kind:
-                os.replace(part, target)
-                return
-            length = _length(part)
-            part.unlink()
-            if not remains:
-                break
+        _fetch_checked(_File(url, size, sums), part, tell)
+        os.replace(part, target)
     except OSError as fault:
         raise _unwritable(target, fault) from None
-    raise UserError(
-        f"{url} is not the file it should be and was deleted: {kind} {found} of {length:,} bytes, expected {sums[kind]}"
-    )
+
+
+def _fetch_checked(file: _File, part: Path, progress: Callable[[int, int | None], None]) -> None:
+    """Fetches a file whose sums are right into `part`; there may be remains of an earlier call."""
+    remains = _length(part) > 0
+    _received(file.url, part, file.size, progress)
+    wrong = file.wrong_sum(part)
+    if wrong is None:
+        return
+    part.unlink()
+    if remains:
+        _fetch_checked(file, part, progress)
+        return
+    raise UserError(f"{file.url} is not the file it should be and was deleted: {wrong}")
 
 
 # ── a data set ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,9 +265,9 @@ def _there(file: Published, folder: Path) -> bool:
 
 def get(name: str, folder: Path, progress: Progress | None = None) -> list[Path]:
     """Downloads the files of a data set that the data folder lacks; returns the paths of all its files."""
+    if name in BY_HAND and name not in PUBLISHED:
+        raise UserError(f"'{name}' has no one file to download: {BY_HAND[name]} of {folder}")
     if name not in PUBLISHED:
-        if name in BY_HAND:
-            raise UserError(f"'{name}' has no one file to download: {BY_HAND[name]} of {folder}")
         raise UserError(
             f"there is nothing to download for '{name}'{nearest(name, PUBLISHED)} (known: {', '.join(PUBLISHED)})"
         )
@@ -247,16 +275,21 @@ def get(name: str, folder: Path, progress: Progress | None = None) -> list[Path]
         if _there(file, folder):
             continue
         target = folder / file.path
-        kind, wanted = ("sha256", file.sha256) if file.sha256 else ("md5", file.md5)
-        if not target.is_file() or _sum(target, kind) != wanted:
-            try:
-                fetch(file.url, target, md5=file.md5, sha256=file.sha256, size=file.size, progress=progress)
-            except UserError as fault:
-                raise UserError(f"{fault}; by hand: {_by_hand(name, folder)}") from None
+        try:
+            _fetch_published(file, target, progress)
+        except UserError as fault:
+            raise UserError(f"{fault}; by hand: {_by_hand(name, folder)}") from None
         if file.holds:
             _unpack(target, folder, file.holds)
             target.unlink()
-    return [folder / path for file in PUBLISHED[name] for path in file.holds or (file.path,)]
+    return [folder / path for file in PUBLISHED[name] for path in file.brings]
+
+
+def _fetch_published(file: Published, target: Path, progress: Progress | None) -> None:
+    """Downloads a published file, unless it is whole at its place."""
+    kind, wanted = ("sha256", file.sha256) if file.sha256 else ("md5", file.md5)
+    if not target.is_file() or _sum(target, kind) != wanted:
+        fetch(file.url, target, md5=file.md5, sha256=file.sha256, size=file.size, progress=progress)
 
 
 def _by_hand(name: str, folder: Path) -> str:

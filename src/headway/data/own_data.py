@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ MOST_CLASSES = 1_000_000
 """The most classes: a network answers with one number for each, so larger labels are identifiers or numbers."""
 
 
-def federate(clients: Sequence[Any], test: Any, *, task: str = "auto", padding: Padding = None) -> Federation:
+def federate(clients: Sequence[object], test: object, *, task: str = "auto", padding: Padding = None) -> Federation:
     """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set.
 
     `task` decides whether whole numbers are classes or numbers.
@@ -48,7 +47,7 @@ def _names(clients: Sequence[Samples]) -> list[str]:
     return [*(f"client {number}" for number in range(len(clients))), "the test set"]
 
 
-def _check_clients(clients: Sequence[Any]) -> None:
+def _check_clients(clients: Sequence[object]) -> None:
     single = getattr(clients, "ndim", 1) == 0
     if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
         raise UserError(

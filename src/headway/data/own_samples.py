@@ -6,9 +6,9 @@ An input or a target is a tensor, a tuple of tensors or a dictionary of tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class Reading:
         return IGNORED if name.startswith("target") and self.padding is not None else self.padding
 
 
-def samples_of(source: Any, reading: Reading) -> Samples:
+def samples_of(source: object, reading: Reading) -> Samples:
     """Samples of a pair of arrays, or of a map-style torch dataset."""
     if _is_pair(source):
         x = _arrays(source[0], reading, "input")
@@ -64,7 +64,7 @@ def samples_of(source: Any, reading: Reading) -> Samples:
     return Samples(x, y)
 
 
-def _is_pair(source: Any) -> bool:
+def _is_pair(source: object) -> TypeGuard[Sequence[object]]:
     """Whether something is (x, y), and not a sequence of two items (input, target)."""
     if not isinstance(source, tuple | list) or len(source) != 2:
         return False
@@ -74,7 +74,7 @@ def _is_pair(source: Any) -> bool:
     return isinstance(y, Tensor | np.ndarray) or (isinstance(source, tuple) and isinstance(y, Mapping))
 
 
-def _arrays(part: Any, reading: Reading, role: str) -> Tensors:
+def _arrays(part: object, reading: Reading, role: str) -> Tensors:
     """One side of a pair: an array, a list with one row a sample, or several arrays by place or name."""
     if isinstance(part, Mapping):
         return {str(name): _array(one, reading, f"{role} '{name}'") for name, one in part.items()}
@@ -83,13 +83,13 @@ def _arrays(part: Any, reading: Reading, role: str) -> Tensors:
     return _array(part, reading, role)
 
 
-def _array(value: Any, reading: Reading, name: str) -> Tensor:
+def _array(value: object, reading: Reading, name: str) -> Tensor:
     if isinstance(value, list) and value and isinstance(value[0], Tensor | np.ndarray):
         return _stacked([_tensor(one, reading.what) for one in value], reading, name)
     return _tensor(value, reading.what)
 
 
-def _tensor(value: Any, what: str) -> Tensor:
+def _tensor(value: object, what: str) -> Tensor:
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -102,10 +102,13 @@ def _tensor(value: Any, what: str) -> Tensor:
     return tensor
 
 
-def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
+def _items(source: object, what: str) -> list[tuple[object, object]]:
     """The items of a map-style dataset, each of them (input, target)."""
-    _check_is_dataset(source, what)
-    samples = []
+    if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
+        raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
+    if not _is_dataset(source):
+        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+    samples: list[object] = []
     try:
         for index in range(len(source)):
             samples.append(source[index])  # noqa: PERF401 — so that a fault knows how far it came
@@ -118,15 +121,19 @@ def _items(source: Any, what: str) -> list[tuple[Any, Any]]:
     return [_item(sample, f"{what}: item {number}") for number, sample in enumerate(samples)]
 
 
-def _check_is_dataset(source: Any, what: str) -> None:
-    """Refuse what is neither a pair (x, y) nor a map-style dataset, in words that fit what was given."""
-    if isinstance(source, tuple) and len(source) != 2 and all(isinstance(part, Tensor | np.ndarray) for part in source):
-        raise UserError(f"{what} is {_in_words(source)}; it must be a pair (x, y) or a dataset of (input, target)")
-    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__") or isinstance(source, Mapping | type):
-        raise UserError(f"{what} is neither a pair (x, y) nor a dataset with a length")
+class Items(Protocol):
+    """A map-style dataset, as torch has them."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> object: ...
 
 
-def _item(sample: Any, what: str) -> tuple[Any, Any]:
+def _is_dataset(source: object) -> TypeGuard[Items]:
+    indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    return indexed and not isinstance(source, Mapping | type)
+
+
+def _item(sample: object, what: str) -> tuple[object, object]:
     """(input, target) of an item: a pair, or a dictionary with `labels` beside the inputs."""
     if isinstance(sample, Mapping):
         target = next((name for name in TARGETS if name in sample), None)
@@ -137,36 +144,38 @@ def _item(sample: Any, what: str) -> tuple[Any, Any]:
     return sample[0], sample[1]
 
 
-def _stacked_parts(values: list[Any], reading: Reading, role: str) -> Tensors:
+def _stacked_parts(values: list[object], reading: Reading, role: str) -> Tensors:
     """Inputs or targets of all items as one tensor, or as several by place or name."""
-    first = values[0]
-    if isinstance(first, Mapping):
-        _check_forms(values, reading.what, role, lambda one: isinstance(one, Mapping) and one.keys() == first.keys())
-        parts = {str(name): [value[name] for value in values] for name in first}
-        return {name: _column(part, reading, f"{role} '{name}'") for name, part in parts.items()}
-    if _is_several(first):
-        _check_forms(values, reading.what, role, lambda one: _is_several(one) and len(one) == len(first))
-        return tuple(
-            _column([value[place] for value in values], reading, f"{role} {place}") for place in range(len(first))
-        )
-    return _column(values, reading, role)
-
-
-def _is_several(value: Any) -> bool:
-    """Whether an input or a target is a tuple of arrays, and not a vector that is written as numbers."""
-    return isinstance(value, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in value)
-
-
-def _check_forms(values: list[Any], what: str, role: str, same: Callable[[Any], bool]) -> None:
-    for number, value in enumerate(values):
-        if not same(value):
+    forms = [_parts(value) for value in values]
+    if forms[0] is None:
+        return _column(values, reading, role)
+    found: dict[str, list[object]] = {name: [] for name in forms[0]}
+    for number, form in enumerate(forms):
+        if form is None or form.keys() != found.keys():
             raise UserError(
-                f"{what}: the {role} of item {number} is {_in_words(value)}, that of item 0 {_in_words(values[0])}; "
-                "give all alike"
+                f"{reading.what}: the {role} of item {number} is {_in_words(values[number])}, that of item 0 "
+                f"{_in_words(values[0])}; give all alike"
             )
+        for name, part in form.items():
+            found[name].append(part)
+    if isinstance(values[0], Mapping):
+        return {name: _column(parts, reading, f"{role} '{name}'") for name, parts in found.items()}
+    return tuple(_column(parts, reading, f"{role} {place}") for place, parts in found.items())
 
 
-def _column(values: list[Any], reading: Reading, name: str) -> Tensor:
+def _parts(value: object) -> dict[str, object] | None:
+    """The parts of an input or a target that has several, by name or place; None of a single one.
+
+    A vector that is written as a list of numbers is a single one.
+    """
+    if isinstance(value, Mapping):
+        return {str(name): part for name, part in value.items()}
+    if isinstance(value, tuple | list) and any(isinstance(one, Tensor | np.ndarray) and one.ndim for one in value):
+        return {str(place): part for place, part in enumerate(value)}
+    return None
+
+
+def _column(values: list[object], reading: Reading, name: str) -> Tensor:
     tensors = [_tensor(value, reading.what) for value in values]
     for number, one in enumerate(tensors):
         if not name.startswith("target") and (one.dtype == torch.uint8) != (tensors[0].dtype == torch.uint8):
@@ -204,7 +213,7 @@ def _part(name: str) -> str:
     return name if role == "target" else own.strip("'") or role
 
 
-def _in_words(item: Any) -> str:
+def _in_words(item: object) -> str:
     """A value as errors describe it: `a tuple of 3 (Tensor of shape (2,), int, int)`."""
     kind = f"a {type(item).__name__}"
     if isinstance(item, Mapping):
@@ -216,7 +225,7 @@ def _in_words(item: Any) -> str:
     return kind
 
 
-def _part_in_words(part: Any) -> str:
+def _part_in_words(part: object) -> str:
     shape = f" of shape {tuple(part.shape)}" if isinstance(part, Tensor | np.ndarray) else ""
     return f"{type(part).__name__}{shape}"
 

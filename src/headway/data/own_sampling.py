@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from headway.errors import UserError, shown
+
+Answer = TypeVar("Answer")
 
 
 class Sampling(Protocol):
@@ -50,7 +52,7 @@ class OwnSampling:
 
     def draw(self, round: int) -> list[int]:
         where = f"draw({round}) of the own sampling"
-        found: list[Any] = _answer(where, lambda: list(self.given.draw(round)))
+        found = _answer(where, lambda: list(self.given.draw(round)))
         for client in found:
             if not _is_whole(client) or not 0 <= client < self.population:
                 raise UserError(
@@ -65,13 +67,13 @@ class OwnSampling:
 
     def most(self, rounds: int) -> int:
         where = f"most({rounds}) of the own sampling"
-        found: Any = _answer(where, lambda: self.given.most(rounds))
+        found = _answer(where, lambda: self.given.most(rounds))
         if not _is_whole(found) or found < 1:
             raise UserError(f"{where} is {shown(found)}; it must be a whole number from 1 on")
         return int(found)
 
 
-def _answer(where: str, call: Callable[[], Any]) -> Any:
+def _answer(where: str, call: Callable[[], Answer]) -> Answer:
     """What the user's method returns; what it raises, in one line."""
     try:
         return call()
@@ -81,5 +83,5 @@ def _answer(where: str, call: Callable[[], Any]) -> Any:
         raise UserError(f"{where} raised {type(fault).__name__}: {fault}") from fault
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

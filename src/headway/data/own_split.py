@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from headway.errors import UserError, shown
 
 Rows = list[np.ndarray]
 """For each client the rows of the training data that it holds, int64."""
-SplitFunction = Callable[[np.ndarray, int, int], Sequence[Any]]
+SplitFunction = Callable[[np.ndarray, int, int], Sequence[Sequence[int] | np.ndarray] | np.ndarray]
 """`f(labels, clients, seed)`: for each client an array of whole numbers, the rows it holds.
 
 `labels` are the targets of all samples, read-only; `clients` is how many are wanted (0: as many as the function likes)
@@ -41,11 +40,7 @@ def from_function(function: SplitFunction, labels: np.ndarray, clients: int, see
         raise
     except Exception as fault:
         raise UserError(f"the partition function raised {type(fault).__name__}: {fault}") from fault
-    if (
-        isinstance(found, str | bytes)
-        or not isinstance(found, Sequence | np.ndarray)
-        or getattr(found, "shape", None) == ()
-    ):
+    if not _has_rows_of_clients(found):
         raise UserError(
             f"the partition function returned {shown(found)}; it must return an array of rows for each client"
         )
@@ -57,7 +52,14 @@ def from_function(function: SplitFunction, labels: np.ndarray, clients: int, see
     return rows
 
 
-def _checked_rows(given: Any, client: int, samples: int) -> np.ndarray:
+def _has_rows_of_clients(found: object) -> bool:
+    """Whether a user's function returned something with an entry for each client."""
+    if isinstance(found, np.ndarray):
+        return found.ndim > 0
+    return isinstance(found, Sequence) and not isinstance(found, str | bytes)
+
+
+def _checked_rows(given: object, client: int, samples: int) -> np.ndarray:
     """One client's rows as int64, shape (n,), none of them in the caller's memory."""
     where = f"the partition function: client {client}"
     try:
@@ -99,24 +101,30 @@ def from_file(labels: np.ndarray, clients: int, seed: int, path: str) -> Rows:
         raise UserError(f"'{path}' has {len(lists)} clients, but clients is {clients}; use --clients {len(lists)}")
     seen: set[int] = set()
     for client, own in enumerate(lists):
-        if not own:
-            raise UserError(f"'{path}': client {client} has no samples")
-        for row in own:
-            if type(row) is not int or not 0 <= row < len(labels):
-                raise UserError(f"'{path}': client {client} has row {row!r:.40}; rows go from 0 to {len(labels) - 1}")
-            if row in seen:
-                raise UserError(f"'{path}': row {row} of client {client} was given before; a row has one owner")
-            seen.add(row)
+        _check_listed(own, f"'{path}'", client, len(labels), seen)
     return [np.array(own, dtype=np.int64) for own in lists]
 
 
-def _json(path: Path) -> Any:
+def _check_listed(rows: list[object], where: str, client: int, samples: int, seen: set[int]) -> None:
+    """Refuse what a client's list may not hold; its rows are added to those that were `seen`."""
+    if not rows:
+        raise UserError(f"{where}: client {client} has no samples")
+    for row in rows:
+        if type(row) is not int or not 0 <= row < samples:
+            raise UserError(f"{where}: client {client} has row {row!r:.40}; rows go from 0 to {samples - 1}")
+        if row in seen:
+            raise UserError(f"{where}: row {row} of client {client} was given before; a row has one owner")
+        seen.add(row)
+
+
+def _json(path: Path) -> object:
     """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
     if path.exists() and not path.is_file():
         raise UserError(f"the partition file '{path}' is not a plain file")
     if path.is_file() and (size := path.stat().st_size) > MOST_JSON:
         raise UserError(f"the partition file '{path}' has {size:,} bytes; it may have at most {MOST_JSON:,}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+        return content
     except (OSError, ValueError, RecursionError) as fault:
         raise UserError(f"the partition file '{path}' cannot be read as JSON: {fault}") from None

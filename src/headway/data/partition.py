@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
+from headway.data.grouping import Grouping, owners
 from headway.data.own_split import OWN, Rows, SplitFunction, from_file, from_function
 from headway.errors import UserError, nearest
 from headway.random import generator, legacy_mixes
@@ -21,6 +23,7 @@ MOST = 1e100
 MOST_DRAWS = 5_000_000_000
 """The most numbers that a split draws which needs one for each client and free sample: about two minutes on one core.
 The draws follow each other, so none can be left out without changing the split."""
+_NO_GROUPINGS: Mapping[str, Grouping] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Partition:
     by_class: bool = False
     """Whether it needs targets that are classes."""
     by_user: bool = False
-    """Whether it needs data whose samples belong to users."""
+    """Whether it needs data whose samples belong to users. What stands after its colon is then one of the groupings of
+    the data, and may be left out."""
     one_by_one: bool = False
     """Whether it draws one number for each client and free sample, so that their number is limited."""
     counts_clients: bool = False
@@ -73,31 +77,40 @@ class Partition:
 
 
 def split(
-    how: str | SplitFunction, labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None = None
+    how: str | SplitFunction,
+    labels: np.ndarray,
+    clients: int,
+    seed: int,
+    users: np.ndarray | None = None,
+    groupings: Mapping[str, Grouping] = _NO_GROUPINGS,
 ) -> Rows:
     """The rows of each client, by a name of the table such as `dirichlet:0.3`, or by a function of the user's.
 
-    `labels` are the targets of all samples, and `users` the natural user of each, where the data has users.
+    `labels` are the targets of all samples, and `users` the natural user of each, where the data has users; `groupings`
+    are further ways in which samples belong together.
     """
     if not isinstance(how, str):
         return from_function(how, labels, clients, seed)
     name, _, argument = how.partition(":")
     entry = _entry(how, name, argument)
-    if not clients and not entry.counts_clients:
-        raise UserError(f"clients is 0, which means every user, but partition is '{how}'; give --clients N")
-    if clients > len(labels):
-        raise UserError(f"clients is {clients}, more than the {len(labels)} samples there are to share")
-    if entry.by_class and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
-        raise UserError(
-            f"partition is '{how}', but the targets of this data set are not classes; use {_without_classes()}"
-        )
-    if entry.one_by_one:
-        _check_draws(how, len(labels), clients)
-    more: dict[str, np.ndarray | None] = {"users": users} if entry.by_user else {}
+    _check_fits(how, entry, labels, clients)
+    more = {"users": owners(how, users, groupings)} if entry.by_user else {}
     if entry.argument is None:
         return entry.rule(labels, clients, seed, **more)
     value = entry.argument.read(how) if isinstance(entry.argument, Number) else argument
     return entry.rule(labels, clients, seed, value, **more)
+
+
+def _check_fits(how: str, entry: Partition, labels: np.ndarray, clients: int) -> None:
+    """Refuse a partition that cannot split these samples among so many clients."""
+    if not clients and not entry.counts_clients:
+        raise UserError(f"clients is 0, which means every user, but partition is '{how}'; give --clients N")
+    if clients > len(labels):
+        raise UserError(f"clients is {clients}, more than the {len(labels)} samples there are to share")
+    if entry.by_class:
+        _check_classes(how, labels)
+    if entry.one_by_one:
+        _check_draws(how, len(labels), clients)
 
 
 def spelled(how: str | SplitFunction) -> str:
@@ -109,10 +122,20 @@ def _entry(how: str, name: str, argument: str) -> Partition:
     if how == OWN:
         raise UserError("partition is 'own', a function or data that was passed as an object; pass it again")
     entry = PARTITIONS.get(name)
-    if entry is None or (argument and entry.argument is None):
+    if entry is None or (argument and entry.argument is None and not entry.by_user):
         known = ", ".join(line.spelled(known) for known, line in PARTITIONS.items())
         raise UserError(f"there is no partition '{how}'{nearest(name, PARTITIONS)} ({known})")
     return entry
+
+
+def _check_classes(how: str, labels: np.ndarray) -> None:
+    """Refuse targets that are not one class a sample: numbers, and tokens of shape (n, T)."""
+    whole = labels.dtype.kind in "iu"
+    if whole and labels.ndim == 1:
+        return
+    several = f"a sample of this data set has {labels[0].size} targets, not one class"
+    why = several if whole else "the targets of this data set are not classes"
+    raise UserError(f"partition is '{how}', but {why}; use {_without_classes()}")
 
 
 def _without_classes() -> str:
@@ -191,13 +214,12 @@ def _gradma(labels: np.ndarray, clients: int, seed: int, omega: float) -> Rows:
     shares = draw.dirichlet(np.full(clients, omega), size=classes)
     left = [list(np.flatnonzero(labels == number)) for number in range(classes)]
     held: list[list[int]] = [[] for _ in range(clients)]
-    for _ in range(2):
-        for own in held:
-            there = [number for number in range(classes) if left[number]]
-            own.append(int(left[there[draw.integers(len(there))]].pop()))
-    for number, rows in enumerate(left):
+    for own in held * 2:
+        there = [rows for rows in left if rows]
+        own.append(int(there[draw.integers(len(there))].pop()))
+    for share, rows in zip(shares, left, strict=True):
         order = draw.permutation(np.array(rows, dtype=np.int64))
-        cuts = np.floor(np.cumsum(shares[number])[:-1] * len(order)).astype(int)
+        cuts = np.floor(np.cumsum(share)[:-1] * len(order)).astype(int)
         for own, piece in zip(held, np.split(order, cuts), strict=True):
             own.extend(piece.tolist())
     return [draw.permutation(np.array(own, dtype=np.int64)) for own in held]
@@ -223,10 +245,8 @@ def _quantity(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows
     return np.split(draw.permutation(len(labels)), (ends + np.arange(1, clients + 1))[:-1])
 
 
-def _natural(labels: np.ndarray, clients: int, seed: int, users: np.ndarray | None) -> Rows:
+def _natural(labels: np.ndarray, clients: int, seed: int, users: np.ndarray) -> Rows:
     """One client for each user, in the order of the users' numbers; samples of users beyond N are left out."""
-    if users is None:
-        raise UserError("partition is 'natural', but the samples of this data set do not belong to users")
     order = np.argsort(users, kind="stable")
     _, firsts = np.unique(users[order], return_index=True)
     if clients > len(firsts):
@@ -270,7 +290,7 @@ PARTITIONS: Mapping[str, Partition] = {
     ),
     "natural": Partition(
         _natural,
-        "the data's own users; with fewer clients than users the first of them, the others are left out",
+        "the data's own users, or natural:GROUPING; with fewer clients the first of them, the others are left out",
         by_user=True,
         counts_clients=True,
     ),

@@ -18,6 +18,11 @@ class Published:
     sha256: str | None = None
     """None where no source that can be checked has published one."""
 
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """The files that it leaves under the data folder."""
+        return self.holds or (self.path,)
+
 
 def _idx(base: str, folder: str, sums: tuple[tuple[str, str, str, int], ...]) -> tuple[Published, ...]:
     return tuple(
@@ -130,6 +135,8 @@ _LEAF = "make it with LEAF (github.com/TalwalkarLab/leaf, data/{name}) and put d
 BY_HAND: dict[str, str] = {
     "femnist": _LEAF.format(name="femnist"),
     "shakespeare": _LEAF.format(name="shakespeare"),
+    "shakespeare-text": "make it with LEAF (github.com/TalwalkarLab/leaf, data/shakespeare) and put data/all_data in "
+    "shakespeare/",
     "celeba": _LEAF.format(name="celeba")
     + " and the images of CelebA (mmlab.ie.cuhk.edu.hk/projects/CelebA.html) in celeba/raw/img_align_celeba/",
 }

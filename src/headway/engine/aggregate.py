@@ -13,10 +13,11 @@ from headway.data.cohort import Cohort
 from headway.engine.client_rounds import ClientRound, ClientState, CohortRounds, StateOf, Turn
 from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
+from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
 from headway.errors import Diverged
-from headway.methods.slots import Message, State, Uploads
-from headway.trees import conformed, copied, laid_out, leaves_of, refill, row, tree_map
+from headway.methods.slots import Message, States, Uploads
+from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
 from headway.vectors import Vector, known
 
 
@@ -31,11 +32,28 @@ class Averaged(TypedDict):
 class TrainedClients(Averaged):
     """What clients sent, as the server decoded it, and what they keep. Leaves have a leading axis of clients."""
 
-    state: State
+    state: States
     """Of their slots."""
     loss: Tensor
     steps: Tensor
     bytes: Tensor
+
+
+def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> TrainedClients:
+    """What came of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
+
+    `bytes` counts the encoded fields; buffers travel beside them.
+    """
+    steps = upload.facts.steps
+    return {
+        "fields": fields,
+        "buffers": upload.buffers,
+        "measures": upload.measures,
+        "state": kept,
+        "loss": upload.loss,
+        "steps": steps,
+        "bytes": torch.full_like(steps, nbytes(upload.payloads)),
+    }
 
 
 class PartialAggregate(TypedDict):
@@ -60,6 +78,18 @@ class Group:
     """Where the executor has added them up itself."""
 
 
+@dataclass(frozen=True)
+class _Arrived:
+    """Clients of a group whose uploads count, and their sum."""
+
+    places: Sequence[int]
+    """In the cohort."""
+    positions: tuple[int, ...]
+    """Among the clients that the executor was given."""
+    trained: TrainedClients
+    partial: PartialAggregate
+
+
 def partial_aggregate(trained: TrainedClients, weights: Tensor) -> PartialAggregate:
     """The sum over a group's clients, with these weights ω_i, shape (clients,)."""
     averaged: Averaged = {
@@ -80,9 +110,9 @@ def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
     leaves = [leaf if leaf.is_floating_point() else leaf.double() for leaf in leaves_of(averaged)]
     alone = known(weights[0]) if len(weights) == 1 else None
     if alone is not None and leaves:
-        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))  # type: ignore[no-any-return]
+        return refill(averaged, torch._foreach_mul([leaf[0] for leaf in leaves], alone))
     sums = [torch.tensordot(weights.to(leaf.dtype), leaf, dims=1) for leaf in leaves]
-    return refill(averaged, sums)  # type: ignore[no-any-return]
+    return refill(averaged, sums)
 
 
 class Aggregator:
@@ -140,34 +170,46 @@ class Aggregator:
         """The results of a group of the clients that train now."""
         assert self._turn is not None
         turn, rounds = self._turn
-        self._add([turn[position] for position in group.positions], group, rounds)
+        self.computed += group.computed
+        arrived = _Arrived(
+            places=[turn[position] for position in group.positions],
+            positions=group.positions,
+            trained=group.trained,
+            partial=group.partial or self._summed(group.trained, rounds, group.positions),
+        )
+        if self._skips:
+            arrived = self._without_diverged(arrived, rounds)
+        if arrived.places:
+            self._take(arrived, rounds)
         rounds.release(group.positions)
 
-    def _add(self, places: Sequence[int], group: Group, rounds: CohortRounds) -> None:
-        """`places` are those of the group's clients in the cohort."""
-        trained, positions = group.trained, group.positions
-        self.computed += group.computed
-        partial = group.partial or self._summed(trained, rounds, positions)
-        if self._skips and (faults := self._diverged(places, partial["reports"])):
-            self.failures.faults |= {places[at]: fault for at, fault in faults.items()}
-            self.computed -= rounds.samples([positions[at] for at in faults])
-            finite = [at for at in range(len(places)) if at not in faults]
-            if not finite:
-                return
-            places, positions = [places[at] for at in finite], tuple(positions[at] for at in finite)
-            trained = tree_map(lambda leaf: leaf[finite], trained)
-            partial = self._summed(trained, rounds, positions)
+    def _without_diverged(self, arrived: _Arrived, rounds: CohortRounds) -> _Arrived:
+        """Those of a group whose numbers are finite, with a sum of their own; the others have failed."""
+        faults = self._diverged(arrived.places, arrived.partial["reports"])
+        if not faults:
+            return arrived
+        self.failures.faults |= {arrived.places[at]: fault for at, fault in faults.items()}
+        self.computed -= rounds.samples([arrived.positions[at] for at in faults])
+        finite = [at for at in range(len(arrived.places)) if at not in faults]
+        positions = tuple(arrived.positions[at] for at in finite)
+        trained = tree_map(lambda leaf: leaf[finite], arrived.trained)
+        partial = self._summed(trained, rounds, positions) if finite else arrived.partial
+        return _Arrived([arrived.places[at] for at in finite], positions, trained, partial)
+
+    def _take(self, arrived: _Arrived, rounds: CohortRounds) -> None:
+        """Add to the sum, and keep what the server or the clients want of each upload."""
+        trained, partial, places = arrived.trained, arrived.partial, arrived.places
         if self._sum is None:
             self._sum = copied(partial["sum"])
         elif more := leaves_of(partial["sum"]):
             torch._foreach_add_(leaves_of(self._sum), more)
         alone = len(places) == len(self.clients)  # then no other group is written over these reports
         self._reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
-        self.samples += rounds.samples(positions)
-        for at, (place, position) in enumerate(zip(places, positions, strict=True)):
-            if self.experiment.method.needs_each:
-                self._each[place] = copied(row(trained["fields"], at))
-            if self.experiment.has_client_state:
+        self.samples += rounds.samples(arrived.positions)
+        if self.experiment.method.needs_each:
+            self._each |= {place: copied(row(trained["fields"], at)) for at, place in enumerate(places)}
+        if self.experiment.has_client_state:
+            for at, position in enumerate(arrived.positions):
                 self._keep(rounds[position], trained, at)
 
     def _summed(self, trained: TrainedClients, rounds: CohortRounds, positions: Sequence[int]) -> PartialAggregate:

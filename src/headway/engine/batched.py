@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from headway.engine.aggregate import Group, TrainedClients
+from headway.engine import server
+from headway.engine.aggregate import Group, TrainedClients, trained_client
 from headway.engine.client_arrays import DeviceArrays, placed
 from headway.engine.client_rounds import BatchForm, ClientRound, CohortRounds
 from headway.engine.compile import compiled
-from headway.engine.executor import CannotExecute, RoundInput
+from headway.engine.executor import CannotExecute, RoundInput, located
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.local_training import Carry, LocalTraining, Program
 from headway.engine.network import Buffers
 from headway.engine.padding import stacked
-from headway.engine.simulated import finish
-from headway.errors import ClientError, UserError, place_of
-from headway.methods.slots import Message, State
+from headway.errors import ClientError
+from headway.methods.slots import Message, States
 from headway.trees import stack
 
 _REFUSALS = ("vmap", "functorch", "doesn't have storage")
 """What torch says where an operation cannot be stacked."""
 STACKED_AT_MOST = 64
 """Clients in one stack; a larger cohort is trained in several."""
-Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
-"""A local step of a whole stack."""
 
 
 @dataclass(frozen=True)
@@ -102,30 +100,23 @@ class Batched:
         state = stack([client.state for client in group.clients])
         local_buffers = "buffers" in state
 
-        def begin(buffers: Buffers, slots: State, arrays: DeviceArrays) -> Carry:
+        def begin(buffers: Buffers, slots: States, arrays: DeviceArrays) -> Carry:
             return training.begin(message, buffers, slots, arrays)
 
-        def end(carry: Carry, slots: State, arrays: DeviceArrays) -> TrainedClients:
-            return finish(training, carry, message, slots, arrays)
+        def end(carry: Carry, slots: States, arrays: DeviceArrays) -> TrainedClients:
+            upload, kept = training.upload(carry, message, slots, arrays)
+            return trained_client(upload, server.decode(training.experiment.method, upload, message["model"]), kept)
 
-        index: int | None = None
-        try:
+        with located(given.round, group.ids) as place, _stackable():
             buffers = state["buffers"] if local_buffers else given.buffers
             carry = vmap(begin, in_dims=(0 if local_buffers else None, 0, 0))(buffers, state["slots"], group.own)
             widths = self._widths(group)
             steps, round = self._steps(training, given, group, carry), self._scalar(given.round)
             for index, width in enumerate(widths):
+                place.step = index
                 carry = steps(width)(carry, message, group.filled, self._scalar(index), round)
-            index = None
+            place.step = None
             return vmap(end)(carry, state["slots"], group.own), len(group.clients) * sum(widths)
-        except CannotExecute:
-            raise
-        except UserError as mistake:
-            raise mistake.at(place_of(given.round, group.ids, index)) from mistake
-        except Exception as fault:
-            if isinstance(fault, RuntimeError) and any(word in str(fault) for word in _REFUSALS):
-                raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
-            raise ClientError.of(fault, round=given.round, clients=group.ids, step=index) from fault
 
     def _scalar(self, number: int) -> Tensor:
         return torch.tensor(number, device=self.training.device)
@@ -142,7 +133,7 @@ class Batched:
 
         @cache
         def eager(width: int) -> Program:
-            def step(carry: Any, message: Any, arrays: Any, index: Tensor, round: Tensor) -> Any:
+            def step(carry: Carry, message: Message, arrays: DeviceArrays, index: Tensor, round: Tensor) -> Carry:
                 return training.step(carry, message, arrays, index, round, width)
 
             return vmap(step, in_dims=(0, None, 0, None, None))
@@ -162,6 +153,17 @@ class Batched:
 
     def close(self) -> None:
         self._program = None
+
+
+@contextmanager
+def _stackable() -> Iterator[None]:
+    """Around a stack's training: where torch cannot stack an operation, this executor cannot take the model."""
+    try:
+        yield
+    except RuntimeError as fault:
+        if any(word in str(fault) for word in _REFUSALS):
+            raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
+        raise
 
 
 def alike(rounds: CohortRounds) -> list[list[int]]:

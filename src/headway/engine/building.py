@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -49,9 +48,8 @@ def device_of(name: str) -> torch.device:
 
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
-    clients = partition.split(
-        scenario.partition, source.train.labels.numpy(), scenario.clients, scenario.split_seed, source.users
-    )
+    labels, seed = source.train.labels.numpy(), scenario.split_seed
+    clients = partition.split(scenario.partition, labels, scenario.clients, seed, source.users, source.groupings)
     constants = source.normalisation(scenario.profile)
     return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
 
@@ -96,8 +94,8 @@ def build(
     method: Method,
     *,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     federation: Federation | None = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
@@ -109,10 +107,8 @@ def build(
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
-    if (clients is None) != (test is None):
-        raise UserError("own data needs both clients (one dataset each) and a test set")
-    if clients is not None:
-        federation = federate(clients, test, task="own" if task is not None else scenario.task, padding=padding)
+    if clients is not None or test is not None:
+        federation = _own_federation(clients, test, "own" if task is not None else scenario.task, padding)
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
@@ -132,10 +128,7 @@ def build(
     _check_cohort(scenario, method, federation)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
-    if scenario.precision == "auto":
-        scenario = dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
-    if scenario.deterministic and device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    scenario = _on_device(scenario, device)
     dtype = _DTYPES[scenario.precision]
     check_finite(whole, dtype)
     if model is not None:
@@ -146,7 +139,7 @@ def build(
         federation=federation,
         split=split,
         task=learnt,
-        network=_network(scenario, method, federation, model, learnt, device, dtype),
+        network=_network(_module(scenario, federation, model), scenario, method, federation, learnt).to(device, dtype),
         samples=federation.train.to(device),
         device=device,
         dtype=dtype,
@@ -154,26 +147,38 @@ def build(
     )
 
 
-def _network(
-    scenario: Scenario,
-    method: Method,
-    federation: Federation,
-    model: nn.Module | None,
-    task: Task,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Network:
-    """The user's network or the scenario's, with its first numbers on the device."""
+def _own_federation(clients: Sequence[object] | None, test: object, task: str, padding: Padding) -> Federation:
+    """The user's own data."""
+    if clients is None or test is None:
+        raise UserError("own data needs both clients (one dataset each) and a test set")
+    return federate(clients, test, task=task, padding=padding)
+
+
+def _on_device(scenario: Scenario, device: torch.device) -> Scenario:
+    """The scenario with the precision that `auto` is on this device; what determinism needs there is set."""
+    if scenario.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for; read at the first product
+    if scenario.precision != "auto":
+        return scenario
+    return dataclasses.replace(scenario, precision="tf32" if device.type == "cuda" else "fp32")
+
+
+def _module(scenario: Scenario, federation: Federation, model: nn.Module | None) -> nn.Module:
+    """The user's module, or the scenario's."""
     if model is not None:
-        module = _checked_model(model)
-    else:
-        shape = federation.sample_shape
-        if not isinstance(shape, tuple):
-            raise UserError(f"a sample has several parts; the network '{scenario.model}' takes one: give a model")
-        module = random.built(lambda: build_network(scenario.model, shape, federation.outputs), scenario.seed, "model")
+        return _checked_model(model)
+    shape = federation.sample_shape
+    if not isinstance(shape, tuple):
+        raise UserError(f"a sample has several parts; the network '{scenario.model}' takes one: give a model")
+    return random.built(lambda: build_network(scenario.model, shape, federation.outputs), scenario.seed, "model")
+
+
+def _network(module: nn.Module, scenario: Scenario, method: Method, federation: Federation, task: Task) -> Network:
+    """A module as a network, on the CPU in the type of the run's parameters; it is tried on two samples."""
+    dtype = _DTYPES[scenario.precision]
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
     check_answer(network, federation, task, dtype)
-    return network.to(device, dtype)
+    return network
 
 
 def _check_cohort(scenario: Scenario, method: Method, federation: Federation) -> None:

@@ -8,18 +8,19 @@ captured once serves every round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from headway.data.columns import Tensors
-from headway.engine.aggregate import Group, PartialAggregate, TrainedClients, partial_aggregate
+from headway.engine import server
+from headway.engine.aggregate import Group, PartialAggregate, TrainedClients, partial_aggregate, trained_client
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.client_rounds import ClientState, CohortRounds
-from headway.engine.compile import traced
+from headway.engine.compile import Options, traced
 from headway.engine.cuda_graphs import captured, fill, fixed_copy, new_stream, room_for, write
 from headway.engine.executor import RoundInput
 from headway.engine.experiment import Experiment
@@ -27,17 +28,16 @@ from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.engine.pinned import PinnedArrays
 from headway.engine.scoring import Scored, score
-from headway.engine.simulated import finish
-from headway.methods.slots import Message, State
+from headway.methods.slots import Message, States
 from headway.trees import copied, leaves_of, row, stack, tree_map
 from headway.vectors import Vector
 
 AT_ONCE = {"streams": 10, "stacked": 128}
 """Clients that are trained at the same time; a larger cohort is trained in several groups."""
-SEPARATE: dict[str, Any] = {"triton.persistent_reductions": False}
+SEPARATE: Options = {"triton.persistent_reductions": False}
 """Of torch's compiler, for clients on streams: where channels lie together in memory, the sums over an image of a group
 normalisation go faster in steps than at once."""
-TOGETHER: dict[str, Any] = {"combo_kernels": True}
+TOGETHER: Options = {"combo_kernels": True}
 """Of torch's compiler: small kernels of a step are put together."""
 STEPS_IN_ONE_GRAPH = 16
 """Steps up to which a stack's whole round is one graph: small networks leave the device waiting for the host."""
@@ -50,14 +50,14 @@ class Place(TypedDict):
 
     message: dict[str, Vector]
     buffers: Buffers
-    slots: State
+    slots: States
     arrays: DeviceArrays
     round: Tensor
     index: Tensor
     carry: Carry
 
 
-EMPTY: Any = {}
+_EMPTY: Carry = {}  # type: ignore[typeddict-item]
 """Where a place's carry is made: its form is known once a client has begun."""
 
 
@@ -65,8 +65,9 @@ class _Functions:
     """Begin, step and finish over a place, for one client or stacked."""
 
     def __init__(self, training: LocalTraining, layout: str, own_buffers: bool) -> None:
-        def end(carry: Carry, message: Message, slots: State, arrays: DeviceArrays) -> TrainedClients:
-            return finish(training, carry, message, slots, arrays)
+        def end(carry: Carry, message: Message, slots: States, arrays: DeviceArrays) -> TrainedClients:
+            upload, kept = training.upload(carry, message, slots, arrays)
+            return trained_client(upload, server.decode(training.experiment.method, upload, message["model"]), kept)
 
         self._begin: Callable[..., Carry] = training.begin
         self._step: Callable[..., Carry] = training.step
@@ -105,15 +106,23 @@ def _add_up(trained: TrainedClients, weights: Tensor, result: PartialAggregate) 
     write(result, partial_aggregate(finite, weights))
 
 
+class _Programs(NamedTuple):
+    """Begin, step and finish, traced for the places of one form."""
+
+    begin: Callable[[Place], None]
+    step: Callable[[Place], None]
+    finish: Callable[[Place, TrainedClients], None]
+
+
 class ClientGraphs:
     """The graphs of one client, or of a stack of clients, with the place and the stream that they work on."""
 
-    def __init__(self, programs: Sequence[Any], place: Place, result: TrainedClients) -> None:
+    def __init__(self, programs: _Programs, place: Place, result: TrainedClients) -> None:
         self.place, self.result, self.stream = place, result, new_stream()
-        self.programs = begin, step, end = programs
-        self._begin = captured(lambda: begin(place), self.stream)
-        self._step = captured(lambda: step(place), self.stream, before=place["index"].zero_)
-        self._finish = captured(lambda: end(place, result), self.stream)
+        self.programs = programs
+        self._begin = captured(lambda: programs.begin(place), self.stream)
+        self._step = captured(lambda: programs.step(place), self.stream, before=place["index"].zero_)
+        self._finish = captured(lambda: programs.finish(place, result), self.stream)
 
     def load(self, state: ClientState) -> None:
         """What the client holds from before."""
@@ -134,15 +143,14 @@ class ClientGraphs:
         with torch.cuda.stream(self.stream):
             self._finish.replay()
 
-    def whole(self, steps: int, then: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    def whole(self, steps: int, then: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """A whole round, and what comes after it, as one graph."""
-        begin, step, end = self.programs
 
         def all_of_it() -> None:
-            begin(self.place)
+            self.programs.begin(self.place)
             for _ in range(steps):
-                step(self.place)
-            end(self.place, self.result)
+                self.programs.step(self.place)
+            self.programs.finish(self.place, self.result)
             then()
 
         return captured(all_of_it, self.stream, warm_up=0)
@@ -169,16 +177,15 @@ class CapturedCohort:
         self.result = room_for(functions.finished(places[0]), None if self.stacked else self.size)
         results = [self.result] if self.stacked else [row(self.result, number) for number in range(self.size)]
         options = TOGETHER if self.stacked else {**TOGETHER, **SEPARATE}
-        how: dict[str, Any] = {"compiled": compiled, "options": options}
-        programs = (
-            traced(functions.begin, (places[0],), **how),
-            traced(functions.step, (places[0],), **how),
-            traced(functions.finish, (places[0], results[0]), **how),
+        programs = _Programs(
+            begin=traced(functions.begin, (places[0],), compiled=compiled, options=options),
+            step=traced(functions.step, (places[0],), compiled=compiled, options=options),
+            finish=traced(functions.finish, (places[0], results[0]), compiled=compiled, options=options),
         )
         self.graphs = [ClientGraphs(programs, place, into) for place, into in zip(places, results, strict=True)]
         summed = (self.result, self.arrays.weights)
         self.partial = room_for(partial_aggregate(*summed))
-        add_up = traced(_add_up, (*summed, self.partial), **how)
+        add_up = traced(_add_up, (*summed, self.partial), compiled=compiled, options=options)
         self._add_up = lambda: add_up(*summed, self.partial)
         self._sum = captured(self._add_up, new_stream())
         self._wholes: dict[int, torch.cuda.CUDAGraph] = {}
@@ -198,7 +205,7 @@ class CapturedCohort:
             "arrays": self.arrays.clients if self.stacked else row(self.arrays.clients, number),
             "round": self.arrays.round,
             "index": torch.zeros((), dtype=torch.int64, device=self.device),
-            "carry": EMPTY,
+            "carry": _EMPTY,
         }
         place["carry"] = fixed_copy(functions.begun(place))
         return place
@@ -259,7 +266,7 @@ class CapturedEvaluation:
 
     def __init__(self, experiment: Experiment, layout: str, compiled: bool, given: Given) -> None:
         self.place = fixed_copy(given)
-        options: Mapping[str, Any] = SEPARATE if layout == "streams" else {}
+        options = SEPARATE if layout == "streams" else {}
         function = traced(lambda *place: score(experiment, *place), self.place, compiled=compiled, options=options)
         self.result = room_for(function(*self.place))
         self.graph = captured(lambda: fill(self.result, function(*self.place)), new_stream())
@@ -267,4 +274,4 @@ class CapturedEvaluation:
     def replay(self, given: Given) -> Scored:
         fill(self.place, given)
         self.graph.replay()
-        return copied(self.result)  # type: ignore[no-any-return]
+        return copied(self.result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
@@ -22,7 +23,7 @@ from headway.engine.client_arrays import ClientArrays, HostArrays
 from headway.engine.network import Buffers
 from headway.engine.padding import grown
 from headway.errors import ClientError, OutOfMemory
-from headway.methods.slots import State
+from headway.methods.slots import States
 from headway.trees import moved
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ FACTS_AT_MOST = 1000
 class ClientState(TypedDict):
     """What a client keeps between its rounds."""
 
-    slots: dict[str, State]
+    slots: States
     cursor: NotRequired[Tensor]
     """How many batches of its stream it has read, where batches are `continued`."""
     buffers: NotRequired[Buffers]
@@ -162,6 +163,7 @@ class ClientRounds:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._batches = BatchPlanner(experiment.scenario, experiment.federation.clients)
+        self._newcomer = experiment.initial_client_state
         self._facts: dict[int, ClientFacts] = {}
         self._cohorts: dict[int, Cohort] = {}
 
@@ -216,7 +218,7 @@ class ClientRounds:
     def client_round(self, turn: Turn, at: int, state: ClientState | None) -> ClientRound:
         """The round of the client at a place of a turn: batches, rates, key, and its state or a newcomer's."""
         experiment, round, client = self._experiment, turn.round, turn.clients[at]
-        held = experiment.initial_client_state if state is None else state
+        held = self._newcomer if state is None else state
         batches = self._batches.plan(client, round, int(held.get("cursor", 0)), turn.repeat)
         words = random.key(experiment.scenario.seed, "client", round, client, *([turn.repeat] if turn.repeat else []))
         steps = min(len(batches), turn.truncated.get(at, len(batches)))
@@ -259,26 +261,27 @@ class ClientRounds:
         return Turn(round, clients, experiment.weights(clients)[0]), self._stack(round, clients)
 
     def _stack(self, round: int, clients: Sequence[int]) -> HostArrays:
+        """The arrays of clients that keep nothing, with a leading axis of clients, in the run's largest shapes."""
         shapes, seed = self._experiment.shapes, self._experiment.scenario.seed
         facts = [self.facts(client) for client in clients]
         plans = [self._batches.plan(client, round, 0, 0) for client in clients]
-        rates = self._rates_by_size(round, facts, plans)
+        whole = _each(facts, "rows") if self._experiment.reads_whole else [facts[0].rows[:0]] * len(facts)
 
         def filled(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
             shape = shapes[name]
             return np.array([array if array.shape == shape else grown(array, shape) for array in arrays])
 
         return ClientArrays(
-            size=np.array([one.size for one in facts]),
-            share=np.array([one.share for one in facts]),
+            size=np.array(_each(facts, "size")),
+            share=np.array(_each(facts, "share")),
             seen=np.zeros(len(facts), bool),
-            class_counts=np.array([one.class_counts for one in facts]),
-            rows=filled("rows", [plan.rows for plan in plans]),
-            counts=filled("counts", [plan.counts for plan in plans]),
-            rates=filled("rates", rates),
-            steps=np.array([len(plan) for plan in plans]),
+            class_counts=np.array(_each(facts, "class_counts")),
+            rows=filled("rows", _each(plans, "rows")),
+            counts=filled("counts", _each(plans, "counts")),
+            rates=filled("rates", self._rates_by_size(round, facts, plans)),
+            steps=np.array(list(map(len, plans))),
             key=np.array([random.key(seed, "client", round, client) for client in clients]),
-            whole=filled("whole", [one.rows if self._experiment.reads_whole else one.rows[:0] for one in facts]),
+            whole=filled("whole", whole),
         )
 
     def _rates_by_size(self, round: int, facts: Sequence[ClientFacts], plans: Sequence[BatchPlan]) -> list[np.ndarray]:
@@ -296,3 +299,8 @@ class ClientRounds:
         """η · d^(t−1) · d_e^e for the local epoch e of each step."""
         first, decay = self._experiment.rate(round), self._experiment.scenario.rate_decay_epoch
         return np.full(len(epochs), first, self._float) if decay == 1 else (first * decay**epochs).astype(self._float)
+
+
+def _each(records: Sequence[ClientFacts] | Sequence[BatchPlan], name: str) -> list[np.ndarray]:
+    """One array of each client's record."""
+    return list(map(attrgetter(name), records))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
@@ -23,28 +25,30 @@ from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
 
 aten = torch.ops.aten
+Result = TypeVar("Result")
 
-
-OPTIONS: dict[str, Any] = {"loop_ordering_after_fusion": False}
-"""Of torch's compiler. In 2.11 the reordering of loops trips over operations on lists of tensors."""
+Options = Mapping[str, str | int | bool]
+"""Settings of torch's compiler."""
+OPTIONS: Options = {"loop_ordering_after_fusion": False}
+"""For every program. In 2.11 the reordering of loops trips over operations on lists of tensors."""
 
 
 def traced(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    function: Callable[..., Result],
+    arguments: tuple[object, ...],
     *,
     compiled: bool,
-    options: Mapping[str, Any] = MappingProxyType({}),
-) -> Any:
+    options: Options = MappingProxyType({}),
+) -> Callable[..., Result]:
     """The function for arguments of these shapes; with `compiled` by torch's compiler, at its first call.
 
     It may write into its arguments: tracing works on copies. `options` are the compiler's.
     """
     flat, structure = pytree.tree_flatten(arguments)
     order = tree_map(lambda leaf: 0, arguments)
-    form: list[Any] = []
+    form: list[pytree.TreeSpec] = []
 
-    def plain(*leaves: Any) -> list[Any]:
+    def plain(*leaves: Tensor) -> list[Tensor]:
         found, shape = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
         form[:] = [shape]
         return found
@@ -52,12 +56,18 @@ def traced(
     graph = make_fx(plain, decomposition_table=DECOMPOSITIONS)(*copied(flat))
     _refuse_own_draws(graph)
     _free_layouts(graph)
-    chosen = {**OPTIONS, **options}
-    program: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=chosen) if compiled else graph
-    return lambda *given: pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
+    program: Callable[..., list[Tensor]] = (
+        torch.compile(graph, fullgraph=True, dynamic=False, options={**OPTIONS, **options}) if compiled else graph
+    )
+
+    def run(*given: object) -> Result:
+        result: Result = pytree.tree_unflatten(program(*leaves_like(given, order)), form[0])
+        return result
+
+    return run
 
 
-def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> Callable[..., Result]:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
     try:
         program = traced(function, arguments, compiled=True)
@@ -99,17 +109,19 @@ def _memory(graph: GraphModule) -> dict[Node, Node]:
 
 
 def _written(graph: GraphModule, owners: dict[Node, Node]) -> set[Node]:
-    """The owners of memory that some operation writes into; a mere change of shape is none."""
-    found: set[Node] = set()
-    for node in graph.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable or torch.Tag.inplace_view in node.target.tags:
-            continue
-        for argument, given in zip(schema.arguments, node.args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                parts = given if isinstance(given, list | tuple) else [given]
-                found |= {owners[part] for part in parts if isinstance(part, Node)}
-    return found
+    """The owners of memory that some operation writes into; a mere change of shape is not written."""
+    given = (argument for node in graph.graph.nodes for argument in _outputs_among_inputs(node))
+    parts = (part for one in given for part in (one if isinstance(one, list | tuple) else [one]))
+    return {owners[part] for part in parts if isinstance(part, Node)}
+
+
+def _outputs_among_inputs(node: Node) -> list[Argument]:
+    """What an operation is given to write into."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or torch.Tag.inplace_view in getattr(node.target, "tags", ()):
+        return []
+    named = zip(schema.arguments, node.args, strict=False)
+    return [given for argument, given in named if argument.alias_info is not None and argument.alias_info.is_write]
 
 
 def _free_layouts(graph: GraphModule) -> None:

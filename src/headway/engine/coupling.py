@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from headway.engine.client_arrays import ClientArrays, DeviceArrays
 from headway.engine.local_training import Carry, LocalTraining
 from headway.engine.network import Buffers
 from headway.errors import first_words
+from headway.methods.slots import States
 from headway.trees import leaves_of, moved, tree_map
 from headway.vectors import Vector
 
@@ -70,7 +71,8 @@ def in_evaluation(experiment: Experiment) -> bool:
         return True
 
 
-_Point = tuple[dict[str, Vector], Buffers, Any, Vector]
+Tree = TypeVar("Tree")
+_Point = tuple[dict[str, Vector], Buffers, States, Vector]
 """(message, buffers, client state, w)."""
 
 
@@ -118,7 +120,7 @@ class _Probe:
         drawn = random.generator(0, "coupling/rows").choice(there, count, replace=count > there)
         return np.asarray(drawn)
 
-    def _step(self, point: _Point, rows: np.ndarray, known: int) -> dict[str, Any]:
+    def _step(self, point: _Point, rows: np.ndarray, known: int) -> dict[str, object]:
         """What one step makes of the first `known` of these rows, by kind."""
         training, arrays, words = (
             LocalTraining(self.experiment),
@@ -157,7 +159,7 @@ class _Probe:
             key=torch.tensor(random.key(0, "coupling/key")),
             whole=torch.zeros(0, dtype=torch.int64),
         )
-        return moved(arrays, self.device)  # type: ignore[no-any-return]
+        return moved(arrays, self.device)
 
     def _point(self, scale: float) -> _Point:
         """All of it moved, buffers and states upwards (a variance stays one)."""
@@ -178,7 +180,7 @@ class _Noise:
         words = torch.tensor(random.key(0, "coupling/noise"), device=device)
         self._table = 2 * random.uniform(words, (_PERIOD,)) - 1
 
-    def moved(self, tree: Any, scale: float, turn: int, upwards: bool = False) -> Any:
+    def moved(self, tree: Tree, scale: float, turn: int, upwards: bool = False) -> Tree:
         """What is not finite (a mask) or no number with a fraction (a counter) stays."""
 
         def move(leaf: Tensor) -> Tensor:
@@ -193,14 +195,15 @@ class _Noise:
             noise = noise.abs() if upwards else noise
             return torch.where(finite, leaf + scale * (size / 2).clamp(min=least) * noise, leaf)
 
-        return tree_map(move, tree)
+        found: Tree = tree_map(move, tree)
+        return found
 
 
-def _finite(tree: Any) -> bool:
+def _finite(tree: object) -> bool:
     return all(bool(leaf.isfinite().all()) for leaf in leaves_of(tree) if leaf.is_floating_point())
 
 
-def _differ(tree: Any, other: Any, tolerance: float) -> bool:
+def _differ(tree: object, other: object, tolerance: float) -> bool:
     """Whether numbers differ by more than a share of the largest; a mask's infinities must be the same."""
     pairs = [(one.double(), two.double()) for one, two in zip(leaves_of(tree), leaves_of(other), strict=True)]
     pairs = [(one, two) for one, two in pairs if one.numel()]

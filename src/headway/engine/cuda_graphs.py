@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def room_for(tree: Tree, count: int | None = None) -> Tree:
     return tree_map(like, tree)  # type: ignore[no-any-return]
 
 
-def fill(held: Any, fresh: Any) -> None:
+def fill(held: object, fresh: object) -> None:
     """Copy a tree into the memory of another one of the same form."""
     into, out = leaves_of(held), leaves_of(fresh)
     assert len(into) == len(out)
@@ -50,7 +50,7 @@ def fixed_copy(tree: Tree) -> Tree:
     return room
 
 
-def write(held: Any, fresh: Any) -> None:
+def write(held: object, fresh: object) -> None:
     """One tree into the memory of another, in a traced program; what is read of it is read before it is written.
 
     A slot may return a view of what it was given.
@@ -70,9 +70,9 @@ def new_stream() -> torch.cuda.Stream:
 
 
 def captured(
-    function: Callable[[], Any],
+    function: Callable[[], object],
     stream: torch.cuda.Stream,
-    before: Callable[[], Any] = lambda: None,
+    before: Callable[[], object] = lambda: None,
     warm_up: int = WARM_UP_CALLS,
 ) -> torch.cuda.CUDAGraph:
     """The function's work as a graph; `before` goes ahead of each call that warms up."""

@@ -4,14 +4,18 @@ Group normalisation is taken apart so that it reads and writes any memory layout
 convolutions want them together, and half of the time would go into moving between the two. A convolution of stacked
 clients whose channels are not a multiple of four has no fast kernel; it becomes a product of matrices. One client's
 convolution of fewer than eight channels in 16 bits has none either; it gets channels of zeros.
+
+A function here returns `NotImplemented` where torch's own form is to stay.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.nn import functional as F
 
 aten = torch.ops.aten
@@ -29,7 +33,7 @@ def _per_channel(groups: Tensor, channels: int) -> Tensor:
 
 def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, size: int, groups: int, eps: float
-) -> Any:
+) -> object:
     """y = (x − μ)/√(σ² + ε)·γ + β, with μ, σ² of a group put together from those of its channels."""
     if x.dim() < 3 or size == 1:
         return NotImplemented
@@ -60,7 +64,7 @@ def _group_norm_backward(
     size: int,
     groups: int,
     wanted: list[bool],
-) -> Any:
+) -> object:
     """Two sums over each image, g = Σ ∂y and h = Σ ∂y·x, carry the whole gradient."""
     if x.dim() < 3 or size == 1:
         return NotImplemented
@@ -86,11 +90,39 @@ def _group_norm_backward(
     )
 
 
-def _odd(x: Tensor, weight: Tensor, dilation: list[int], transposed: bool, groups: int) -> bool:
+class _Convolving(NamedTuple):
+    """How a convolution goes over its images, as torch says it."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+
+_Settings = tuple[list[int], list[int], list[int], bool, list[int], int]
+"""The fields of a `_Convolving`, as torch passes them."""
+_SettingsAndWanted = tuple[list[int], list[int], list[int], bool, list[int], int, list[bool]]
+"""The same, and which gradients are wanted: of the images, the kernels, the bias."""
+
+
+def _odd(x: Tensor, weight: Tensor, how: _Convolving) -> bool:
     """Whether a convolution of stacked clients has no fast kernel, and can be a product of matrices."""
-    if groups == 1 or x.dim() != 4 or transposed or any(step != 1 for step in dilation):
+    if how.groups == 1 or x.dim() != 4 or how.transposed or any(step != 1 for step in how.dilation):
         return False
-    return bool(weight.shape[1] % 4 or (weight.shape[0] // groups) % 4)
+    return bool(weight.shape[1] % 4 or (weight.shape[0] // how.groups) % 4)
+
+
+def _kernel(weight: Tensor) -> tuple[int, int]:
+    """Height and width of a convolution's kernels."""
+    return weight.shape[2], weight.shape[3]
+
+
+def _strides(weight: Tensor, how: _Convolving) -> bool:
+    """Whether the gradient of a convolution's images is not a plain convolution."""
+    sides = zip(how.padding, _kernel(weight), strict=True)
+    return any(step != 1 for step in how.stride) or any(pad >= side for pad, side in sides)
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: list[int], padding: list[int], groups: int) -> Tensor:
@@ -131,9 +163,9 @@ NARROW = 8
 """Channels that a GPU's matrix units take at once, in 16 bits."""
 
 
-def _narrow(x: Tensor, groups: int, transposed: bool) -> bool:
+def _narrow(x: Tensor, how: _Convolving) -> bool:
     """Whether a convolution has too few channels for a GPU's matrix units."""
-    return x.is_cuda and x.element_size() == 2 and groups == 1 and not transposed and x.shape[1] < NARROW
+    return x.is_cuda and x.element_size() == 2 and how.groups == 1 and not how.transposed and x.shape[1] < NARROW
 
 
 def _widened(channels: Tensor) -> Tensor:
@@ -141,68 +173,52 @@ def _widened(channels: Tensor) -> Tensor:
     return F.pad(channels, (*[0] * (2 * channels.dim() - 3), NARROW - channels.shape[1]))
 
 
-def _convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> Any:
-    how = (stride, padding, dilation, transposed, output_padding, groups)
-    if _narrow(x, groups, transposed):
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: *_Settings) -> object:
+    how = _Convolving(*settings)
+    if _narrow(x, how):
         return aten.convolution(_widened(x), _widened(weight), bias, *how)
-    if not _odd(x, weight, dilation, transposed, groups):
+    if not _odd(x, weight, how):
         return NotImplemented
-    kernel = (weight.shape[2], weight.shape[3])
-    rows = weight.reshape(groups, weight.shape[0] // groups, -1)
-    columns = torch.bmm(_each(rows, x.shape[0]), _patches(x, kernel, stride, padding, groups))
-    y = _images(columns, x.shape[0], *_sides(x, kernel, stride, padding))
+    rows = weight.reshape(how.groups, weight.shape[0] // how.groups, -1)
+    columns = torch.bmm(_each(rows, x.shape[0]), _patches(x, _kernel(weight), how.stride, how.padding, how.groups))
+    y = _images(columns, x.shape[0], *_sides(x, _kernel(weight), how.stride, how.padding))
     return y if bias is None else y + bias.reshape(1, -1, 1, 1)
 
 
 def _convolution_backward(
-    slope: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: list[int] | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-    wanted: list[bool],
-) -> Any:
-    how = (bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
-    if _narrow(x, groups, transposed):
-        back, steep, sums = aten.convolution_backward(slope, _widened(x), _widened(weight), *how, wanted)
+    slope: Tensor, x: Tensor, weight: Tensor, bias_sizes: list[int] | None, *given: *_SettingsAndWanted
+) -> object:
+    how, wanted = _Convolving(*given[:6]), given[6]
+    if _narrow(x, how):
+        back, steep, sums = aten.convolution_backward(slope, _widened(x), _widened(weight), bias_sizes, *how, wanted)
         return *(None if wide is None else wide[:, : x.shape[1]] for wide in (back, steep)), sums
-    if not _odd(x, weight, dilation, transposed, groups):
+    if not _odd(x, weight, how) or (wanted[0] and _strides(weight, how)):
         return NotImplemented
-    kernel = (weight.shape[2], weight.shape[3])
-    strided = any(step != 1 for step in stride) or any(pad >= side for pad, side in zip(padding, kernel, strict=True))
-    if wanted[0] and strided:
-        return NotImplemented
-    places = _places(slope, groups)
-    back = None
-    if wanted[0]:
-        turned = weight.reshape(groups, -1, *weight.shape[1:]).flip(3, 4).transpose(1, 2)
-        around = [side - 1 - pad for pad, side in zip(padding, kernel, strict=True)]
-        rows = turned.reshape(groups, weight.shape[1], -1)
-        columns = torch.bmm(_each(rows, x.shape[0]), _patches(slope, kernel, [1, 1], around, groups))
-        back = _images(columns, x.shape[0], x.shape[2], x.shape[3])
-    steep = None
-    if wanted[1]:
-        products = torch.bmm(places, _patches(x, kernel, stride, padding, groups).transpose(1, 2))
-        steep = products.reshape(groups, x.shape[0], *products.shape[1:]).sum(1).reshape(weight.shape)
-    return back, steep, slope.sum((0, 2, 3)) if wanted[2] else None
+    return (
+        _slope_of_images(slope, x, weight, how) if wanted[0] else None,
+        _slope_of_weights(slope, x, weight, how) if wanted[1] else None,
+        slope.sum((0, 2, 3)) if wanted[2] else None,
+    )
 
 
-DECOMPOSITIONS: dict[Any, Any] = {
+def _slope_of_images(slope: Tensor, x: Tensor, weight: Tensor, how: _Convolving) -> Tensor:
+    """The gradient of a convolution's images: a convolution of its slope with the kernels turned around."""
+    kernel, groups = _kernel(weight), how.groups
+    turned = weight.reshape(groups, -1, *weight.shape[1:]).flip(3, 4).transpose(1, 2)
+    around = [side - 1 - pad for pad, side in zip(how.padding, kernel, strict=True)]
+    rows = turned.reshape(groups, weight.shape[1], -1)
+    columns = torch.bmm(_each(rows, x.shape[0]), _patches(slope, kernel, [1, 1], around, groups))
+    return _images(columns, x.shape[0], x.shape[2], x.shape[3])
+
+
+def _slope_of_weights(slope: Tensor, x: Tensor, weight: Tensor, how: _Convolving) -> Tensor:
+    """The gradient of a convolution's kernels: products of its slope with the patches of its images."""
+    patches = _patches(x, _kernel(weight), how.stride, how.padding, how.groups)
+    products = torch.bmm(_places(slope, how.groups), patches.transpose(1, 2))
+    return products.reshape(how.groups, x.shape[0], *products.shape[1:]).sum(1).reshape(weight.shape)
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., object]] = {
     aten.native_group_norm.default: _group_norm,
     aten.native_group_norm_backward.default: _group_norm_backward,
     aten.convolution.default: _convolution,

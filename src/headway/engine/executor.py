@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from headway.engine.aggregate import Group
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.network import Buffers
+from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
 
 
@@ -40,3 +41,23 @@ class Executor(Protocol):
 
 class CannotExecute(Exception):
     """This executor cannot take this model or method; the message says why."""
+
+
+class located:
+    """Around the local training of clients: a failure says in which round, to whom and in which step it happened.
+
+    `step` is set as the steps go on. That an executor cannot take a model is not a failure of its clients.
+    """
+
+    def __init__(self, round: int, clients: Sequence[int]) -> None:
+        self.round, self.clients = round, clients
+        self.step: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if isinstance(fault, UserError):
+            raise fault.at(place_of(self.round, self.clients, self.step)) from fault
+        if isinstance(fault, Exception) and not isinstance(fault, CannotExecute):
+            raise ClientError.of(fault, round=self.round, clients=self.clients, step=self.step) from fault

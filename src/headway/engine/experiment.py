@@ -121,7 +121,7 @@ class Experiment:
             state["cursor"] = torch.zeros((), dtype=torch.int64)
         if self.scenario.buffers == "keep-local":
             state["buffers"] = self.network.buffers
-        return copied(state)  # type: ignore[no-any-return]
+        return copied(state)
 
     @cached_property
     def has_client_state(self) -> bool:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
 
 import numpy as np
 
 from headway.errors import ClientError, Diverged
-
-
-class FailedClient(TypedDict):
-    """A client that was skipped in a round, as the round's record has it."""
-
-    client: int
-    cause: str
+from headway.records import FailedClient, RoundRecord
 
 
 def diverged(reports: np.ndarray, clients: Sequence[int], round: int, advice: str) -> dict[int, Diverged]:
@@ -28,7 +21,7 @@ def diverged(reports: np.ndarray, clients: Sequence[int], round: int, advice: st
     return found
 
 
-def in_words(record: Mapping[str, Any]) -> str:
+def in_words(record: RoundRecord) -> str:
     """A round's failures as its record has them, in words."""
     count, first = record["failed"], record["failures"][0]["cause"]
     skipped = "is" if count == 1 else "are"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
@@ -21,8 +21,7 @@ from headway.data.augmentation import augmented
 from headway.engine.client_arrays import DeviceArrays
 from headway.engine.network import Buffers
 from headway.errors import UserError
-from headway.methods.slots import Batch, Client, End, Facts, Message, Output, State, Step
-from headway.tasks.metrics import Answer
+from headway.methods.slots import Batch, Client, End, Facts, Message, Output, States, Step
 from headway.trees import register_record, tree_map
 from headway.vectors import Vector, known
 
@@ -38,7 +37,7 @@ class Carry(TypedDict):
 
     w: Vector
     buffers: Buffers
-    memory: State
+    memory: States
     """What slots remember within the round."""
     loss_sum: Tensor
     rate_sum: Tensor
@@ -50,7 +49,7 @@ class Carry(TypedDict):
 class Upload:
     """What a client sends back: named arrays and a few numbers, which could travel over a network."""
 
-    payloads: dict[str, Any]
+    payloads: dict[str, object]
     """Δ_i = θ_i − φ and what slots add, each as the wire's code wrote it."""
     buffers: Buffers
     facts: Facts
@@ -60,6 +59,8 @@ class Upload:
     """What slots measured."""
 
 
+Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
+"""A local step on whole batches: of the carry, the message, the arrays, the step's index and the round."""
 Gradient = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
 """The gradient of the whole objective at a point, its value, and the buffers after the pass."""
 
@@ -80,7 +81,7 @@ class LocalTraining:
     def device(self) -> torch.device:
         return self.experiment.device
 
-    def begin(self, message: Message, buffers: Buffers, state: State, arrays: DeviceArrays) -> Carry:
+    def begin(self, message: Message, buffers: Buffers, state: States, arrays: DeviceArrays) -> Carry:
         """Where a client begins: at the received model, with the memory that its slots begin with."""
         zero = torch.zeros((), dtype=self.experiment.dtype, device=self.device)
         return {
@@ -168,7 +169,7 @@ class LocalTraining:
         )
         return step, gradient_at
 
-    def upload(self, carry: Carry, message: Message, state: State, arrays: DeviceArrays) -> tuple[Upload, State]:
+    def upload(self, carry: Carry, message: Message, state: States, arrays: DeviceArrays) -> tuple[Upload, States]:
         """What the client sends back, and the state of slots that it keeps."""
         method = self.experiment.method
         end = End(
@@ -225,9 +226,10 @@ class LocalTraining:
             logits = self.experiment.network.resume(w, buffers, stage, hidden, batch.weight, key)
         return _by_sample(logits, batch).to(self.experiment.dtype)
 
-    def _answer(self, answer: Answer, batch: Batch) -> Any:
+    def _answer(self, answer: Tensor, batch: Batch) -> Tensor:
         """The network's answer in the parameters' type, with one row a sample."""
-        return tree_map(lambda part: _by_sample(part, batch).to(self.experiment.dtype), answer)
+        typed: Tensor = tree_map(lambda part: _by_sample(part, batch).to(self.experiment.dtype), answer)
+        return typed
 
     def _batch(self, rows: Tensor, count: Tensor, key: Tensor | None = None, width: int | None = None) -> Batch:
         """Samples as the network takes them, augmented where the scenario says so and a key is given.

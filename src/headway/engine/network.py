@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,28 +40,68 @@ class _Stages(nn.Module):
         return outputs
 
 
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def _modules(module: nn.Module, kind: type[Kind]) -> dict[str, Kind]:
+    """The modules of a kind inside a module, by name."""
+    return {name: child for name, child in module.named_modules() if isinstance(child, kind)}
+
+
+def _prefix(name: str) -> str:
+    """What stands before the names of a module's own tensors."""
+    return f"{name}." if name else ""
+
+
+def _has_ties(module: nn.Module) -> bool:
+    """Whether some tensor stands in two places of a module."""
+
+    def count(once: bool) -> int:
+        named = chain(module.named_parameters(remove_duplicate=once), module.named_buffers(remove_duplicate=once))
+        return sum(1 for _ in named)
+
+    return count(once=False) > count(once=True)
+
+
+def _parameters(module: nn.Module) -> tuple[Vector, dict[str, Tensor]]:
+    """Copies of what a module learns, and of what its user froze."""
+    named = dict(module.named_parameters())
+    learnt = {name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad}
+    frozen = {name: leaf.detach().clone() for name, leaf in named.items() if not leaf.requires_grad}
+    if not learnt:
+        raise UserError("the model has no parameter that can be trained")
+    return Vector(learnt), frozen
+
+
+def _buffers(module: nn.Module) -> Buffers:
+    """Copies of a module's buffers, without those that a pass is given."""
+    named = dict(module.named_buffers())
+    return {name: leaf.detach().clone() for name, leaf in named.items() if name.rsplit(".", 1)[-1] not in INJECTED}
+
+
+def _stages_of(module: nn.Module) -> list[nn.Module]:
+    """A module's stages, for methods that look inside; one that names none is refused."""
+    if not hasattr(module, "stages"):
+        raise UserError(
+            "this method looks inside the model: give it an attribute `stages`, an iterable of submodules whose "
+            "composition is the model and whose last member is the classifier"
+        )
+    return list(module.stages)  # type: ignore[arg-type]
+
+
 class _Skeleton:
     """A copy of a module that is called with numbers from outside, and the places in it that are given more."""
 
-    def __init__(self, twin: nn.Module, training: bool, staged: bool) -> None:
+    def __init__(self, twin: nn.Module, *, training: bool, staged: bool) -> None:
         inner: nn.Module = copy.deepcopy(twin)
-        self.staged = staged
         self.module = (_Stages(inner) if staged else inner).train(training)
-        named = [
-            (number, f"{name}." if name else "", child) for number, (name, child) in enumerate(inner.named_modules())
+        self.dropouts = [
+            (number, _prefix(name), child)
+            for number, (name, child) in enumerate(inner.named_modules())
+            if isinstance(child, KeyedDropout)
         ]
-        self.dropouts = [entry for entry in named if isinstance(entry[2], KeyedDropout)]
-        self.norms = [place for _, place, child in named if isinstance(child, WeightedBatchNorm)]
-        counts = [
-            sum(
-                1
-                for _ in chain(
-                    inner.named_parameters(remove_duplicate=once), inner.named_buffers(remove_duplicate=once)
-                )
-            )
-            for once in (False, True)
-        ]
-        self.tied = counts[0] > counts[1]
+        self.norms = [_prefix(name) for name in _modules(inner, WeightedBatchNorm)]
+        self.tied = _has_ties(inner)
         self.written = {name for name, _ in inner.named_buffers() if not name.startswith(tuple(self.norms) or "?")}
         """Buffers that a module of the user's may change in their place; the twins of BatchNorm assign new ones."""
 
@@ -79,37 +119,24 @@ class Network:
     def __init__(self, module: nn.Module, policy: str = "average", needs: frozenset[str] = frozenset()) -> None:
         self.original = module
         self.needs_stages = "stages" in needs
-        if self.needs_stages and not hasattr(module, "stages"):
-            raise UserError(
-                "this method looks inside the model: give it an attribute `stages`, an iterable of submodules whose "
-                "composition is the model and whose last member is the classifier"
-            )
-        self.branches = branch_points(list(module.stages)) if self.needs_stages else ()  # type: ignore[arg-type]
+        self.branches = branch_points(_stages_of(module)) if self.needs_stages else ()
         twin = twinned(module)
-        named = dict(twin.named_parameters())
-        self.parameters = Vector({name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad})
-        self.frozen = {name: leaf.detach().clone() for name, leaf in named.items() if not leaf.requires_grad}
-        if not self.parameters.leaves:
-            raise UserError("the model has no parameter that can be trained")
-        self.buffers: Buffers = {
-            name: buffer.detach().clone()
-            for name, buffer in twin.named_buffers()
-            if name.rsplit(".", 1)[-1] not in INJECTED
-        }
-        norms = [name for name, child in twin.named_modules() if isinstance(child, WeightedBatchNorm)]
+        self.parameters, self.frozen = _parameters(twin)
+        self.buffers = _buffers(twin)
+        norms = _modules(twin, WeightedBatchNorm)
         if norms and policy == "refuse":
             raise UserError(
-                f"the model keeps batch statistics in '{norms[0]}' and buffers is 'refuse'; use --buffers average or "
-                "keep-local, or a model with GroupNorm"
+                f"the model keeps batch statistics in '{next(iter(norms))}' and buffers is 'refuse'; use --buffers "
+                "average or keep-local, or a model with GroupNorm"
             )
-        self.draws = any(isinstance(child, KeyedDropout) for child in twin.modules())
+        self.draws = bool(_modules(twin, KeyedDropout))
         """Whether a pass in training mode draws random numbers."""
-        self._training, self._evaluating = (_Skeleton(twin, training, self.needs_stages) for training in (True, False))
+        self._training = _Skeleton(twin, training=True, staged=self.needs_stages)
+        self._evaluating = _Skeleton(twin, training=False, staged=self.needs_stages)
         self.joint = policy == "keep-local" and bool(norms)
         """Whether the statistics of a pass in evaluation mode are those of its samples: clients keep all others."""
-        for child in self._evaluating.module.modules():
-            if isinstance(child, WeightedBatchNorm):
-                child.stays_local = self.joint
+        for norm in _modules(self._evaluating.module, WeightedBatchNorm).values():
+            norm.stays_local = self.joint
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Network:
         """This network with its first numbers on a device, floating-point ones in a type.

@@ -66,8 +66,8 @@ class _Beginning:
     """What a worker process has from its beginning."""
 
     connection: Connection
-    others: list[Connection]
-    """Ends of other workers' pipes, to be closed."""
+    ends: list[Connection]
+    """Both ends of all workers' pipes that it has inherited."""
     trainer: ClientTrainer
     sent: SharedMemory
     """Where the parent writes what all clients of a round receive."""
@@ -79,8 +79,9 @@ def _serve(own: _Beginning) -> None:
     """A worker's life: take clients, answer with each client's result, until the pipe closes."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
-    for other in own.others:
-        other.close()  # else a worker would keep its siblings' pipes open after the parent is gone
+    for end in own.ends:
+        if end is not own.connection:
+            end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
     if own.trainer.compiled:
@@ -205,8 +206,7 @@ class WorkerPool:
         try:
             for mine, theirs in pipes:
                 memory = SharedMemory(self._room)
-                others = [end for end in ends if end is not theirs]
-                beginning = _Beginning(theirs, others, self._trainer, self._sent, memory)
+                beginning = _Beginning(theirs, ends, self._trainer, self._sent, memory)
                 process = context.Process(target=_serve, args=(beginning,), daemon=True)  # type: ignore[attr-defined]
                 with warnings.catch_warnings():
                     # Workers use one thread and no lock of the parent's, so forking beside torch's threads is safe.

@@ -12,10 +12,10 @@ from headway.engine.aggregate import Aggregator
 from headway.engine.client_rounds import ClientState
 from headway.engine.executor import Executor, RoundInput
 from headway.engine.experiment import Experiment
-from headway.engine.failures import FailedClient
 from headway.engine.server import GlobalState, ServerMessage, ServerUpdate
 from headway.errors import ServerDiverged
 from headway.methods.slots import Message
+from headway.records import FailedClient
 from headway.trees import nbytes
 
 

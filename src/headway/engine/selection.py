@@ -165,6 +165,11 @@ class _Contest:
             raise
 
     @property
+    def pays_to_compile(self) -> bool:
+        """Whether the run is long enough for it, and a stopwatch may decide."""
+        return self.best is not None and not self.experiment.scenario.deterministic and self.projected > PAYS
+
+    @property
     def projected(self) -> float:
         """Seconds that all rounds would take."""
         steps, clients = max(self.rounds.lengths, default=1), max(len(self.rounds), 1)
@@ -177,17 +182,11 @@ def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
     """An executor that takes this model and method; `tell` hears why another could not."""
     if asked == "serial":
         return Serial(experiment)
-    wanted = experiment.scenario.executor.startswith("graphed")  # what a run has used before is not insisted on
-    if wanted and asked.startswith("graphed") and runs_on(asked, experiment.device) and experiment.coupling:
-        raise UserError(
-            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or "
-            "auto, or a batch_size that divides the number of samples of every client"
-        )
+    _check_filling(experiment, asked)
     with experiment.arithmetic():
         contest = _Contest(experiment)
         contest.enter(_candidates(experiment, asked))
-        free = asked in ("auto", "graphed") and not experiment.scenario.deterministic
-        if free and contest.best is not None and contest.projected > PAYS:
+        if asked in ("auto", "graphed") and contest.pays_to_compile:
             contest.enter([_compiled(experiment, contest.name)])
         if contest.best is None and asked != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
@@ -195,6 +194,19 @@ def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
         for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
             tell(line)
         return chosen
+
+
+def _check_filling(experiment: Experiment, asked: str) -> None:
+    """Refuse `graphed`, which fills batches, where filler rows would change a sample's numbers.
+
+    Only where the user wants it: what a run has used before is not insisted on.
+    """
+    wanted = experiment.scenario.executor.startswith("graphed") and asked.startswith("graphed")
+    if wanted and runs_on(asked, experiment.device) and experiment.coupling:
+        raise UserError(
+            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or "
+            "auto, or a batch_size that divides the number of samples of every client"
+        )
 
 
 def _coupled(experiment: Experiment) -> str:

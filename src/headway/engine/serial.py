@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from headway import random
-from headway.engine.aggregate import Group, TrainedClients
+from headway.engine import server
+from headway.engine.aggregate import Group, TrainedClients, trained_client
 from headway.engine.client_arrays import DeviceArrays, placed
 from headway.engine.client_rounds import ClientRound, CohortRounds
 from headway.engine.compile import compiled
-from headway.engine.executor import CannotExecute, RoundInput
+from headway.engine.executor import RoundInput, located
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import Carry, LocalTraining
+from headway.engine.local_training import Carry, LocalTraining, Program
 from headway.engine.padding import padded
-from headway.engine.simulated import finish
-from headway.errors import ClientError, UserError, place_of
+from headway.errors import ClientError, UserError
 from headway.methods.slots import Message
 from headway.trees import leaves_of, tree_map
 
@@ -42,7 +42,7 @@ class ClientTrainer:
     def __init__(self, experiment: Experiment, *, compiled: bool, coupled: bool = False) -> None:
         self.training = LocalTraining(experiment, coupled=coupled)
         self.compiled = compiled
-        self._program: Step | None = None
+        self._program: Program | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -50,27 +50,21 @@ class ClientTrainer:
 
     def train(self, given: RoundInput, client: ClientRound) -> TrainedClients:
         """One client's round; a failure carries client, round and step. Leaves have no client axis."""
-        training, device = self.training, self.training.device
-        index: int | None = None
-        try:
-            with random.isolated(client.words, device):
-                buffers, before = client.state.get("buffers", given.buffers), _writes(given.message)
-                own, filled = self._arrays(client)
-                carry = training.begin(given.message, buffers, client.state["slots"], own)
-                round = torch.tensor(given.round, device=device)
-                step = self._step(carry, given.message, filled, round) if self.compiled else training.step
-                for index, width in enumerate(client.arrays.counts.tolist()):
-                    carry = step(carry, given.message, filled, torch.tensor(index, device=device), round, width)
-                index = None
-                result = finish(training, carry, given.message, client.state["slots"], own)
-                _check_unwritten(given.message, before)
-                return result
-        except CannotExecute:
-            raise
-        except UserError as mistake:
-            raise mistake.at(place_of(given.round, [client.client], index)) from mistake
-        except Exception as fault:
-            raise ClientError.of(fault, round=given.round, clients=[client.client], step=index) from fault
+        training, device, message = self.training, self.training.device, given.message
+        with located(given.round, [client.client]) as place, random.isolated(client.words, device):
+            buffers, before = client.state.get("buffers", given.buffers), _writes(message)
+            own, filled = self._arrays(client)
+            carry = training.begin(message, buffers, client.state["slots"], own)
+            round = torch.tensor(given.round, device=device)
+            step = self._step(carry, message, filled, round) if self.compiled else training.step
+            for index, width in enumerate(client.arrays.counts.tolist()):
+                place.step = index
+                carry = step(carry, message, filled, torch.tensor(index, device=device), round, width)
+            place.step = None
+            upload, kept = training.upload(carry, message, client.state["slots"], own)
+            fields = server.decode(self.experiment.method, upload, message["model"])
+            _check_unwritten(message, before)
+            return trained_client(upload, fields, kept)
 
     def _arrays(self, client: ClientRound) -> tuple[DeviceArrays, DeviceArrays]:
         """The client's arrays as they are, and as a step takes them."""
@@ -92,7 +86,7 @@ class ClientTrainer:
         ) -> Carry:
             if self.training.coupled and width < most:
                 return self.training.step(carry, message, arrays, index, round, width)
-            return program(carry, message, arrays, index, round)  # type: ignore[call-arg]
+            return program(carry, message, arrays, index, round)
 
         return step
 

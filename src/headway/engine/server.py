@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class GlobalState:
 class ServerMessage:
     """What the server sends to each client of a round: named arrays, which could travel over a network."""
 
-    payloads: dict[str, Any]
+    payloads: dict[str, object]
     """φ and what slots add, each as the wire's code wrote it."""
     buffers: Buffers
     nbytes: int

@@ -7,7 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ class ClientStates:
         self.limit, self.folder = limit, folder
         self.states: dict[int, ClientState] = {}
         self.touched: set[int] = set()
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
         self._spilled: set[int] = set()
         self._like: ClientState | None = None
         self._row = 0
@@ -71,8 +71,9 @@ class ClientStates:
 
     def _read(self, client: int) -> ClientState:
         assert self._like is not None
+        assert self._file is not None
         content = read_at(self._file.fileno(), self._row, client * self._row)
-        return moved(from_row(content, self._like), leaves_of(self._like)[0].device)  # type: ignore[no-any-return]
+        return moved(from_row(content, self._like), leaves_of(self._like)[0].device)
 
 
 def write_at(handle: int, content: bytes, offset: int) -> None:
@@ -105,7 +106,7 @@ def from_row(content: bytes, like: ClientState) -> ClientState:
         size = nbytes(leaf)
         tensors.append(_tensor(content[at : at + size], leaf))
         at += size
-    return refill(like, tensors)  # type: ignore[no-any-return]
+    return refill(like, tensors)
 
 
 def _tensor(content: bytes, like: Tensor) -> Tensor:

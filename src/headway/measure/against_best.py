@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from headway.measure.headline import common_headline
 from headway.measure.intervals import CONFIDENCE, LEAST_PAIRS, Difference, holm, paired
+from headway.measure.numbers import BesideBest, MethodNumbers, RunNumbers, Verdict, number_of
 
-Numbers = dict[str, Any]
-Word = Literal["best", "distinguishable", "not distinguishable", "needs 3 seeds", "same in every seed"]
 BySeed = Mapping[int, float]
 """A number of one method, for each of its seeds."""
 
@@ -25,20 +23,27 @@ class Against:
     """One method beside the best."""
 
     best: str
-    word: Word
+    word: Verdict
     difference: Difference | None = None
     """Method − best; None for the best itself, and where no seed is common."""
     adjusted: float | None = None
     """p after Holm's rule."""
 
-    def plain(self) -> Numbers:
+    def plain(self) -> BesideBest:
         """For JSON."""
         found = self.difference
-        about: Numbers = {"best": self.best, "verdict": self.word, "pairs": found.pairs if found else 0}
         if found is None:
-            return about
-        interval = {"difference": found.mean, "low": found.low, "high": found.high}
-        return {**about, **interval, "p": found.p, "p_adjusted": self.adjusted}
+            return {"best": self.best, "verdict": self.word, "pairs": 0}
+        return {
+            "best": self.best,
+            "verdict": self.word,
+            "pairs": found.pairs,
+            "difference": found.mean,
+            "low": found.low,
+            "high": found.high,
+            "p": found.p,
+            "p_adjusted": self.adjusted,
+        }
 
 
 def against_best(methods: Mapping[str, BySeed], higher_is_better: bool) -> dict[str, Against]:
@@ -59,7 +64,7 @@ def _difference(values: BySeed, best: BySeed) -> Difference | None:
     return paired([(values[seed], best[seed]) for seed in common]) if common else None
 
 
-def _word(one: Difference | None, adjusted: float | None) -> Word:
+def _word(one: Difference | None, adjusted: float | None) -> Verdict:
     if one is None or one.pairs < LEAST_PAIRS:
         return "needs 3 seeds"
     if adjusted is None:
@@ -67,25 +72,33 @@ def _word(one: Difference | None, adjusted: float | None) -> Word:
     return "distinguishable" if adjusted < 1 - CONFIDENCE else "not distinguishable"
 
 
-def beside_best(rows: Sequence[Numbers], each: Mapping[str, Mapping[int, Numbers]]) -> list[Numbers]:
+def beside_best(rows: Sequence[MethodNumbers], each: Mapping[str, Mapping[int, RunNumbers]]) -> list[MethodNumbers]:
     """The rows of a table with what their headline, and their rounds to the target, are against the best.
 
     `each` has the summaries of every seed, by method, of those that may be compared: a run that did not come to its
     end is not among them. A method is left out where some seed of it has no such number.
     """
     lead = common_headline(row["headline"] for row in rows)
-    found = {
-        "against_best": _against(each, lead.key, lead.higher_is_better),
-        "rounds_against_best": _against(each, "rounds_to_target", higher_is_better=False),
-    }
+    scores = _against(each, lead.key, lead.higher_is_better)
+    rounds = _against(each, "rounds_to_target", higher_is_better=False)
     return [
-        row | {"headline": lead.key} | {key: known.get(row["name"]) for key, known in found.items()} for row in rows
+        {
+            **row,
+            "headline": lead.key,
+            "against_best": scores.get(row["name"]),
+            "rounds_against_best": rounds.get(row["name"]),
+        }
+        for row in rows
     ]
 
 
-def _against(each: Mapping[str, Mapping[int, Numbers]], key: str, higher_is_better: bool) -> dict[str, Numbers]:
-    values = {name: {seed: numbers[key] for seed, numbers in seeds.items()} for name, seeds in each.items()}
-    known = {name: seeds for name, seeds in values.items() if None not in seeds.values()}
+def _against(each: Mapping[str, Mapping[int, RunNumbers]], key: str, higher_is_better: bool) -> dict[str, BesideBest]:
+    known: dict[str, BySeed] = {}
+    for name, seeds in each.items():
+        values = {seed: number_of(numbers, key) for seed, numbers in seeds.items()}
+        there = {seed: value for seed, value in values.items() if value is not None}
+        if len(there) == len(values):
+            known[name] = there
     if len(known) < 2:
         return {}
     return {name: one.plain() for name, one in against_best(known, higher_is_better).items()}

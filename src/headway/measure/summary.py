@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
 from headway.measure.curves import accuracies, crossing, level_at
 from headway.measure.headline import common_headline, headline_of
+from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
 from headway.records import RoundRecord
 
-Numbers = dict[str, Any]
+_NO_ROUND: RoundRecord = {
+    "round": 0,
+    "steps": 0,
+    "bytes_down_total": 0,
+    "bytes_up_total": 0,
+    "seconds_training": 0.0,
+    "seconds_evaluation": 0.0,
+}
+"""Stands for the last round of a run that has none."""
 
 
-def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: float = 0.9) -> Numbers:
-    """The numbers of one run. What a run did not measure is None; not reaching the target is None too.
-
-    `accuracy`, `accuracy_raw` and `accuracy_top` are older names of the smoothed, the last and the best accuracy.
-    """
-    last = records[-1] if records else None
-    round = last["round"] if last else 0
-    down, up = (last.get("bytes_down_total", 0), last.get("bytes_up_total", 0)) if last else (0, 0)
+def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: float = 0.9) -> RunNumbers:
+    """The numbers of one run."""
+    last = records[-1] if records else _NO_ROUND
+    round, down, up = last["round"], last.get("bytes_down_total", 0), last.get("bytes_up_total", 0)
     end, rmse = accuracies(records), level_at(records, "rmse", round)
     evaluations, numeric = sum("accuracy" in record for record in records), end.last is None and rmse is not None
     smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
     return {
         "rounds": round,
-        "measured_on": last.get("measured_on", "test") if last else "test",
+        "measured_on": last.get("measured_on", "test"),
         "headline": headline_of(evaluations, smoothing, numeric).key,
         "smoothed_accuracy": end.smoothed,
         "last_accuracy": end.last,
@@ -53,7 +58,7 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
     }
 
 
-def _failed(records: Sequence[RoundRecord]) -> Numbers:
+def _failed(records: Sequence[RoundRecord]) -> RunNumbers:
     """How often clients failed and were skipped; nothing where none may be."""
     told = [record["failed"] for record in records if "failed" in record]
     return {"failed": sum(told)} if told else {}
@@ -90,26 +95,39 @@ _AVERAGED = (
 _REACHED = ("rounds_to_target", "rounds_to_target_raw", "bytes_to_target")
 
 
-def over_seeds(name: str, summaries: Sequence[Mapping[str, Any]]) -> Numbers:
+def over_seeds(name: str, summaries: Sequence[RunNumbers]) -> MethodNumbers:
     """Mean and deviation (n−1) over the seeds of one method. A target that some seed did not reach has no mean."""
-    combined: Numbers = {"name": name, "seeds": len(summaries), "target": summaries[0]["target"]}
-    combined["measured_on"] = summaries[0]["measured_on"]
-    combined["headline"] = common_headline(summary["headline"] for summary in summaries).key
-    combined["rounds"] = max(summary["rounds"] for summary in summaries)
+    combined: dict[str, object] = {
+        "name": name,
+        "seeds": len(summaries),
+        "target": summaries[0]["target"],
+        "measured_on": summaries[0]["measured_on"],
+        "headline": common_headline(summary["headline"] for summary in summaries).key,
+        "rounds": max(summary["rounds"] for summary in summaries),
+    }
     for key in _AVERAGED + _REACHED:
-        values = [summary[key] for summary in summaries]
-        known = [value for value in values if value is not None]
-        complete = len(known) == len(values)
-        combined[key] = statistics.fmean(known) if complete else None
-        combined[f"{key}_std"] = statistics.stdev(known) if complete and len(known) > 1 else None
+        values = [number_of(summary, key) for summary in summaries]
+        combined[key], combined[f"{key}_std"] = _mean_and_deviation(values)
         if key in _REACHED:
             combined[f"{key}_each"] = values
     combined["seeds_reaching_target"] = sum(summary["rounds_to_target"] is not None for summary in summaries)
-    return combined
+    return cast(MethodNumbers, combined)
 
 
-def common_target(methods: Sequence[Sequence[Mapping[str, Any]]]) -> float | None:
+def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Both None where a value is missing; a single value has no deviation."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None
+
+
+def common_target(methods: Sequence[Sequence[RunNumbers]]) -> float | None:
     """Where none is given: what the median method (the papers' choice) ends with in its least seed, smoothed."""
-    finals = [[summary["accuracy"] for summary in seeds] for seeds in methods]
-    least = [min(values) for values in finals if all(value is not None for value in values)]
+    least = []
+    for seeds in methods:
+        finals = [summary["accuracy"] for summary in seeds]
+        known = [value for value in finals if value is not None]
+        if len(known) == len(finals):
+            least.append(min(known))
     return statistics.median_low(least) if least else None

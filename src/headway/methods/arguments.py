@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from headway.errors import UserError, shown
 
@@ -26,6 +26,14 @@ class Within:
         above = value > self.low if self.open_left else value >= self.low
         below = value < self.high if self.open_right else value <= self.high
         return above and below
+
+    def check(self, owner: str, name: str, value: object) -> None:
+        """Refuse what is not a number of the interval."""
+        endless = isinstance(value, int) and value.bit_length() > 1000
+        if isinstance(value, bool) or not isinstance(value, int | float) or endless:
+            raise UserError(f"{owner}: {name} is {shown(value)}; it must be a number with {self}")
+        if not math.isfinite(value) or value not in self:
+            raise UserError(f"{owner}: {name} is {value:g}; allowed: {str(self).replace('value', name)}")
 
     def __str__(self) -> str:
         lower = "" if self.low == -math.inf else f"{self.low:g} {'<' if self.open_left else '≤'} "
@@ -45,6 +53,11 @@ class Among:
     def __contains__(self, value: object) -> bool:
         return value in self.words
 
+    def check(self, owner: str, name: str, value: object) -> None:
+        """Refuse what is not one of the words."""
+        if value not in self:
+            raise UserError(f"{owner}: {name} is '{value}'; allowed: {', '.join(self.words)}")
+
     def __str__(self) -> str:
         return "value in " + ", ".join(self.words)
 
@@ -56,7 +69,7 @@ Weight = Annotated[float, Within(0)]
 Rate = Annotated[float, Within(0, open_left=True)]
 
 
-def ranges(of: Callable[..., Any]) -> dict[str, Limit]:
+def ranges(of: Callable[..., object]) -> dict[str, Limit]:
     """What each annotated argument of a slot or of a catalogue entry allows."""
     found: dict[str, Limit] = {}
     for name, hint in get_type_hints(of, include_extras=True).items():
@@ -67,22 +80,12 @@ def ranges(of: Callable[..., Any]) -> dict[str, Limit]:
     return found
 
 
-def check(owner: str, of: Callable[..., Any], values: Mapping[str, Any]) -> None:
+def check(owner: str, of: Callable[..., object], values: Mapping[str, object]) -> None:
     """Refuse a value outside its interval, naming owner, argument, value and what is allowed."""
     hints = get_type_hints(of)
     for name, allowed in ranges(of).items():
-        value = values[name]
-        if value is None and type(None) in get_args(hints[name]):
-            continue
-        if isinstance(allowed, Among):
-            if value not in allowed:
-                raise UserError(f"{owner}: {name} is '{value}'; allowed: {', '.join(allowed.words)}")
-            continue
-        endless = isinstance(value, int) and value.bit_length() > 1000
-        if isinstance(value, bool) or not isinstance(value, int | float) or endless:
-            raise UserError(f"{owner}: {name} is {shown(value)}; it must be a number with {allowed}")
-        if not math.isfinite(value) or value not in allowed:
-            raise UserError(f"{owner}: {name} is {value:g}; allowed: {str(allowed).replace('value', name)}")
+        if values[name] is not None or type(None) not in get_args(hints[name]):
+            allowed.check(owner, name, values[name])
 
 
 Slot = TypeVar("Slot", bound=type)
@@ -92,7 +95,7 @@ Slot = TypeVar("Slot", bound=type)
 def slot(cls: Slot) -> Slot:
     """A frozen dataclass that checks its arguments' ranges when it is made."""
 
-    def validate(self: Any) -> None:
+    def validate(self: object) -> None:
         check(cls.__name__, cls, vars(self))
 
     cls.__post_init__ = validate  # type: ignore[attr-defined]

@@ -9,81 +9,86 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from headway.methods.slots import Client, Code, End, Facts, Fields, Message, Output, State, Step, Uploads
+from headway.methods.slots import Client, Code, End, Facts, Fields, Message, Output, Step, Uploads
 from headway.vectors import Vector
+
+Memory = TypeVar("Memory")
+Remembered = TypeVar("Remembered", contravariant=True)
+ClientState = TypeVar("ClientState")
+ServerState = TypeVar("ServerState")
 
 
 class Broadcast(Protocol):
     """What do clients receive?"""
 
-    def message(self, model: Vector, server: Message) -> Message:
+    def message(self, model: Vector, server: Message, /) -> Message:
         """`{"model": φ}` and perhaps further named vectors; an addition returns further ones only.
 
         `server` has the state of every server value by name.
         """
 
 
-class Objective(Protocol):
+class Objective(Protocol[Remembered]):
     """What does a client minimise?"""
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+    def value(self, w: Vector, output: Output, memory: Remembered, step: Step, /) -> Tensor:
         """One number for the batch. A base stands in place of the task loss, an addition beside it."""
 
 
-class Sloped(Protocol):
+class Sloped(Protocol[Remembered]):
     """Of an addition to the objective that is a function of w alone: its value is asked without an output."""
 
-    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
+    def slope(self, w: Vector, memory: Remembered, step: Step, /) -> Vector:
         """The gradient at w."""
 
 
-class Local(Protocol):
+class Local(Protocol[Memory]):
     """How does a client step?"""
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step, /) -> tuple[Vector, Memory]:
         """u of w ← w − ηu, and the memory for the next step, with the names that `begin` gave it."""
 
 
-class OnClients(Protocol):
+class OnClients(Protocol[ClientState, Memory]):
     """Of objectives and local rules: what lives for one round of a client, and what it keeps between its rounds."""
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector, /) -> ClientState:
         """What a client holds before its first round."""
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: ClientState, client: Client, /) -> Memory:
         """The memory that the first step is given."""
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: ClientState, /) -> tuple[dict[str, Vector], ClientState]:
         """What is uploaded beside Δ_i, and what the client keeps, with the names of `client_state`."""
 
-    def measures(self, memory: State, end: End) -> dict[str, Tensor]:
+    def measures(self, memory: Memory, end: End, /) -> dict[str, Tensor]:
         """Scalars to record, after the last step; clients' are averaged by weight. `end` may be left out."""
 
 
-class Server(Protocol):
+class Server(Protocol[ServerState]):
     """What does the server do with the uploads?"""
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState, /) -> tuple[Vector, ServerState]:
         """The next model and state. An addition is given the model that those before it made."""
 
 
-class OnServer(Protocol):
+class OnServer(Protocol[ServerState]):
     """Of server values: what they keep between rounds, and what they do before the update."""
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int, /) -> ServerState:
         """What the server holds before the first round."""
 
-    def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
+    def derive(self, fields: Fields, facts: Facts, /) -> dict[str, Vector]:
         """Further named vectors, made of one client's upload before the mean."""
 
-    def prepare(self, uploads: Uploads, state: State) -> tuple[Uploads, State]:
+    def prepare(self, uploads: Uploads, state: ServerState, /) -> tuple[Uploads, ServerState]:
         """The uploads as the updates of all server values see them."""
 
-    def measures(self, state: State) -> dict[str, Tensor]:
+    def measures(self, state: ServerState, /) -> dict[str, Tensor]:
         """Scalars to record of the state after the round."""
 
 
@@ -121,6 +126,15 @@ class OfServer(Protocol):
     """Names of state that it changes in place, for memories too large to copy."""
 
 
+Value = TypeVar("Value")
+Given: TypeAlias = Value | tuple[Value, ...] | None
+"""What may be given for a slot: a value, its base and additions, or nothing for FedAvg's. A function is a value too."""
+
+BroadcastSlot = Given[Broadcast | Callable[[Vector, Message], Message]]
+ObjectiveSlot = Given[Objective[Any] | Callable[[Vector, Output, Step], Tensor]]
+LocalSlot = Given[Local[Any] | Callable[[Vector, Vector, Step], Vector]]
+ServerSlot = Given[Server[Any] | Callable[[Vector, Uploads], Vector]]
+
 PROTOCOLS: dict[str, tuple[type, ...]] = {
     "broadcast": (Broadcast, OfAny),
     "objective": (Objective, Sloped, OnClients, OfAny),
@@ -129,7 +143,7 @@ PROTOCOLS: dict[str, tuple[type, ...]] = {
     "wire": (Code,),
 }
 
-HOOKS: dict[str, dict[str, Callable[..., Any]]] = {
+HOOKS: dict[str, dict[str, Callable[..., object]]] = {
     slot: {
         name: hook
         for one in protocols

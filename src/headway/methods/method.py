@@ -9,27 +9,30 @@ missing is FedAvg's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from headway.errors import SlotError, UserError, in_words, note_hook
 from headway.methods import needs, returned
 from headway.methods.broadcast import model
+from headway.methods.hooks import BroadcastSlot, LocalSlot, ObjectiveSlot, ServerSlot
 from headway.methods.local import sgd
 from headway.methods.objective import task
 from headway.methods.parts import check_code, filled, part_name, shown, sloped, strays, takes
 from headway.methods.server import average
-from headway.methods.slots import Client, End, Facts, Fields, Message, Output, State, Step, Uploads
+from headway.methods.slots import Client, End, Facts, Fields, Message, Output, States, Step, Uploads
 from headway.methods.wire import Wire
 from headway.vectors import Vector
 
+Value = TypeVar("Value")
+
 SLOTS = ("broadcast", "objective", "local", "server")
-_BASES: dict[str, Callable[[], Any]] = {
+_BASES: dict[str, Callable[[], object]] = {
     "broadcast": model,
     "objective": task,
     "local": sgd,
@@ -57,10 +60,10 @@ class _Naming:
 class Method:
     """A federated method: what is sent, minimised, stepped, aggregated and how it is written on the wire."""
 
-    broadcast: Any = None
-    objective: Any = None
-    local: Any = None
-    server: Any = None
+    broadcast: BroadcastSlot = None
+    objective: ObjectiveSlot = None
+    local: LocalSlot = None
+    server: ServerSlot = None
     wire: Wire = field(default_factory=Wire)
     pooled: bool = False
     """One client holds everybody's data and nothing is sent: the centralised reference."""
@@ -78,7 +81,10 @@ class Method:
         needs.check(list(self.parts()))
 
     def parts(self, *slots: str) -> Iterator[tuple[str, Any]]:
-        """(name, value) of every slot value; the name is unique and heads that value's state."""
+        """(name, value) of every slot value; the name is unique and heads that value's state.
+
+        A value has any of its slot's hooks, and only it knows the form of its state: what hooks return is checked.
+        """
         for slot in slots or SLOTS:
             for part in getattr(self, slot):
                 yield f"{slot}.{part_name(part)}", part
@@ -97,7 +103,7 @@ class Method:
         return any(getattr(part, "keeps_best", False) for _, part in self.parts())
 
     @property
-    def suggests(self) -> dict[str, Any]:
+    def suggests(self) -> dict[str, float]:
         return {name: value for _, part in self.parts() for name, value in getattr(part, "suggests", {}).items()}
 
     def fits(self, population: int, cohort: int) -> None:
@@ -115,7 +121,7 @@ class Method:
         return {name: owns for name, owns in owners.items() if owns}
 
     def _check_names(self) -> None:
-        seen: dict[str, Any] = {}
+        seen: dict[str, object] = {}
         for name, part in self.parts():
             if name in seen:
                 slot = name.split(".")[0]
@@ -133,7 +139,7 @@ class Method:
                             f"it there too, or write it there (if it is its own: _{name})"
                         )
 
-    # What an engine calls. State is a dictionary by part name; parts without state have no entry.
+    # What an engine calls. States are by the name of the part; parts without state have no entry.
 
     @cached_property
     def _places(self) -> dict[str, str]:
@@ -155,30 +161,31 @@ class Method:
         except Exception as fault:
             raise SlotError(f"{when}: {in_words(fault)}") from fault
 
-    def server_state(self, model: Vector, population: int) -> State:
-        found: State = {}
+    def server_state(self, model: Vector, population: int) -> States:
+        found: States = {}
         with self._outside("before the first round"):
             for name, part in self.parts("server"):
                 if hasattr(part, "server_state"):
                     with self._naming[name]:
                         given = part.server_state(model, population)
                     found[name] = returned.state(self._places[name], "server_state", given)
-        self._check_offer(found)
+        self._check_owned(found)
+        if self.broadcast != (_BASES["broadcast"](),):  # another one may read what the server keeps
+            self._check_offer(found)
         return found
 
-    def _check_offer(self, server: State) -> None:
-        """Refuse names of state that a broadcast cannot tell apart, and names to be changed in place that are none."""
-        for name, part in self.parts("server"):
-            for own in getattr(part, "owns", ()):
-                if own not in server[name]:
-                    raise UserError(f"{self._places[name]}: it owns '{own}', which its server_state does not have")
-        reads = self.broadcast != (_BASES["broadcast"](),)
-        holders = {
-            what: [name for name in server if what in server[name]] for state in server.values() for what in state
-        }
-        for what, names in holders.items():
-            if reads and len(names) > 1 and not self._providers(what):
-                one, two = (self._places[name].split(" of ")[0] for name in names[:2])
+    def _check_owned(self, server: States) -> None:
+        """Refuse a name of state to be changed in place that is not there."""
+        for name, owns in self.owned.items():
+            for own in sorted(owns - server[name].keys()):
+                raise UserError(f"{self._places[name]}: it owns '{own}', which its server_state does not have")
+
+    def _check_offer(self, server: States) -> None:
+        """Refuse names of state that a broadcast cannot tell apart."""
+        for what in {what: None for state in server.values() for what in state}:
+            holders = [name for name, state in server.items() if what in state]
+            if len(holders) > 1 and not self._providers(what):
+                one, two = (self._places[name].split(" of ")[0] for name in holders[:2])
                 raise UserError(
                     f"{one} and {two} of method '{self.name}' both keep '{what}', so a broadcast cannot tell which is "
                     f"meant; give one another name, or write provides = ('server:{what}',) in the one to be sent"
@@ -188,7 +195,7 @@ class Method:
         """The server value that says that it provides a state of this name."""
         return [name for name, part in self.parts("server") if f"server:{what}" in getattr(part, "provides", ())]
 
-    def message(self, model: Vector, server: State) -> Message:
+    def message(self, model: Vector, server: States) -> Message:
         offered = {name: value for state in server.values() for name, value in state.items()}
         for what in offered:
             offered[what] = next((server[name][what] for name in self._providers(what)), offered[what])
@@ -204,9 +211,9 @@ class Method:
                 raise UserError(f"{place}: message returned no 'model'; it must return {{'model': φ}} at least")
         return message
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> States:
         """What a newcomer holds."""
-        found: State = {}
+        found: States = {}
         with self._outside("before the first round"):
             for name, part in self.parts("objective", "local"):
                 if hasattr(part, "client_state"):
@@ -215,8 +222,8 @@ class Method:
                     found[name] = returned.state(self._places[name], "client_state", given)
         return found
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
-        found: State = {}
+    def begin(self, received: Message, kept: States, client: Client) -> States:
+        found: States = {}
         for name, part in self.parts("objective", "local"):
             if hasattr(part, "begin"):
                 with self._naming[name]:
@@ -224,7 +231,7 @@ class Method:
                 found[name] = returned.dictionary(self._places[name], "begin", given)
         return found
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+    def value(self, w: Vector, output: Output, memory: States, step: Step) -> Tensor:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
         values = []
         for name, part in self.parts("objective"):
@@ -235,7 +242,7 @@ class Method:
         total: Tensor = sum(values[1:], start=values[0])
         return total
 
-    def sloped(self, w: Vector, memory: State, step: Step) -> Iterator[tuple[Tensor, Vector]]:
+    def sloped(self, w: Vector, memory: States, step: Step) -> Iterator[tuple[Tensor, Vector]]:
         """(value, gradient) of each term of w alone."""
         for name, part in self.parts("objective"):
             if sloped(part):
@@ -244,7 +251,7 @@ class Method:
                     value, slope = part.value(w, None, own, step), part.slope(w, own, step)
                 yield returned.scalar(place, value), returned.point(place, "slope", slope, w)
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: States, step: Step) -> tuple[Vector, States]:
         ((name, rule),) = self.parts("local")
         before, place = memory.get(name), self._places[name]
         with self._naming[name]:
@@ -254,7 +261,7 @@ class Method:
         after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
         return direction, memory if before is None else {**memory, name: after}
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: States, kept: States) -> tuple[dict[str, Vector], States]:
         """The upload (Δ_i and what slots add) and what the client keeps."""
         replaced = any(getattr(part, "replaces_delta", False) for _, part in self.parts("local"))
         added: dict[str, Vector] = {}
@@ -285,7 +292,7 @@ class Method:
                 derived |= found
         return {**fields, **derived}
 
-    def update(self, model: Vector, uploads: Uploads, server: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, server: States) -> tuple[Vector, States]:
         """Additions may prepare the uploads; then the base moves the model, and each addition in turn."""
         after = dict(server)
         for name, part in self.parts("server"):
@@ -303,14 +310,14 @@ class Method:
             self._keep(name, "update", state, after)
         return model, after
 
-    def _keep(self, name: str, hook: str, state: Any, after: State) -> None:
+    def _keep(self, name: str, hook: str, state: object, after: States) -> None:
         kept = returned.same_names(
             self._places[name], hook, "a state", state, after.get(name), ("server", "server_state")
         )
         if name in after:
             after[name] = kept
 
-    def client_measures(self, memory: State, end: End) -> dict[str, Tensor]:
+    def client_measures(self, memory: States, end: End) -> dict[str, Tensor]:
         """Scalars of one client's round that are recorded as weighted means."""
         found: dict[str, Tensor] = {}
         for name, part in self.parts("objective", "local"):
@@ -328,7 +335,7 @@ class Method:
         clients = self.parts("objective", "local")
         return {name: takes(part.measures, 2) for name, part in clients if hasattr(part, "measures")}
 
-    def server_measures(self, server: State) -> dict[str, Tensor]:
+    def server_measures(self, server: States) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for name, part in self.parts("server"):
             if hasattr(part, "measures"):
@@ -337,7 +344,7 @@ class Method:
                 self._measured(name, measured, found)
         return found
 
-    def _measured(self, name: str, new: Any, found: dict[str, Tensor]) -> None:
+    def _measured(self, name: str, new: dict[str, Tensor], found: dict[str, Tensor]) -> None:
         place = self._places[name]
         returned.once(place, "measures", returned.dictionary(place, "measures", new), found)
         found.update(new)
@@ -345,23 +352,25 @@ class Method:
 
 def combine(left: Method, right: Method) -> Method:
     """`left+right`: the slots of both. Where both change a slot's base, they cannot be combined."""
-    slots: dict[str, Any] = {}
-    for slot in SLOTS:
-        default = _BASES[slot]()
-        (mine, *additions), (theirs, *more) = getattr(left, slot), getattr(right, slot)
-        if mine != theirs and default not in (mine, theirs):
-            raise UserError(
-                f"{left.name} + {right.name}: both set the {slot} slot, to {mine!r} and {theirs!r}; only one can"
-            )
-        base = theirs if mine == default else mine
-        slots[slot] = (base, *additions, *(part for part in more if part not in additions))
-    wire = {}
-    for way in ("up", "down"):
-        codes = [getattr(left.wire, way), getattr(right.wire, way)]
-        other = [code for code in codes if code != getattr(Wire(), way)]
-        if len(other) == 2 and other[0] != other[1]:
-            raise UserError(
-                f"{left.name} + {right.name}: both set the wire slot {way}, to {other[0]!r} and {other[1]!r}"
-            )
-        wire[way] = other[0] if other else codes[0]
-    return Method(**slots, wire=Wire(**wire), pooled=left.pooled or right.pooled, name=f"{left.name}+{right.name}")
+    name = f"{left.name} + {right.name}"
+    slots = {slot: _joined(name, slot, getattr(left, slot), getattr(right, slot)) for slot in SLOTS}
+    plain = Wire()
+    wire = Wire(
+        up=_either(name, "wire slot up", left.wire.up, right.wire.up, plain.up),
+        down=_either(name, "wire slot down", left.wire.down, right.wire.down, plain.down),
+    )
+    return Method(**slots, wire=wire, pooled=left.pooled or right.pooled, name=f"{left.name}+{right.name}")
+
+
+def _joined(name: str, slot: str, left: Sequence[Value], right: Sequence[Value]) -> tuple[Value, ...]:
+    """The values of a slot of both methods: one base, and each addition once."""
+    (mine, *additions), (theirs, *more) = left, right
+    base = _either(name, f"{slot} slot", mine, theirs, _BASES[slot]())
+    return (base, *additions, *(part for part in more if part not in additions))
+
+
+def _either(name: str, place: str, mine: Value, theirs: Value, default: object) -> Value:
+    """The one of two values that is not the default; refused where there are two such."""
+    if mine != theirs and default not in (mine, theirs):
+        raise UserError(f"{name}: both set the {place}, to {mine!r} and {theirs!r}; only one can")
+    return theirs if mine == default else mine

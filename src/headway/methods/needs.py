@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import NoReturn
 
 from headway.errors import UserError
 from headway.methods import local, objective, server
 from headway.methods.parts import shown
 
-Parts = Sequence[tuple[str, Any]]
+Parts = Sequence[tuple[str, object]]
 """(name, value) of every slot value of a method."""
 _GIVER = {"server": "server", "message": "broadcast", "upload": "local"}
 """The slot whose base should give what is needed of a kind."""
@@ -19,29 +19,48 @@ _GIVER = {"server": "server", "message": "broadcast", "upload": "local"}
 
 def check(parts: Parts) -> None:
     """Refuse slots of which one needs what none provides, or two provide the same."""
-    rule = next(part for name, part in parts if name.startswith("local."))
-    replaces = getattr(rule, "replaces_delta", False)
-    gifts = [(gift, part) for _, part in parts for gift in getattr(part, "provides", ())]
-    gifts += [] if replaces else [("upload:delta", rule)]
-    for gift, count in Counter(gift for gift, _ in gifts).items():
-        if count > 1:
-            one, two = [shown(part) for given, part in gifts if given == gift][:2]
-            kind, what = gift.split(":", 1)
-            raise UserError(f"{one} and {two} both provide the {kind}'s '{what}'; only one can")
-    provided = {gift for gift, _ in gifts}
+    givers = _givers(parts)
     for name, part in parts:
         for need in getattr(part, "needs", ()):
-            kind, what = need.split(":", 1)
-            if kind != "model" and need not in provided:
-                giver = _GIVER[kind]
-                there = next(one for other, one in parts if other.startswith(f"{giver}."))
-                raise UserError(
-                    f"{name.split('.')[0]} slot: {shown(part)} needs '{what}' from the {giver} slot, which "
-                    f"{shown(there)} does not provide; {_advice(kind, what, giver, replaces)}"
-                )
+            if not need.startswith("model:") and need not in givers:
+                _refuse(parts, name, part, need)
 
 
-def _advice(kind: str, what: str, giver: str, replaces: bool) -> str:
+def _givers(parts: Parts) -> dict[str, object]:
+    """Who provides each thing, such as `upload:control`; the local rule provides Δ_i unless it replaces it."""
+    givers: dict[str, object] = {}
+    rule = _base(parts, "local")
+    gifts = [(gift, part) for _, part in parts for gift in getattr(part, "provides", ())]
+    for gift, part in [*gifts, *([] if _replaces_delta(rule) else [("upload:delta", rule)])]:
+        if gift in givers:
+            kind, what = gift.split(":", 1)
+            raise UserError(f"{shown(givers[gift])} and {shown(part)} both provide the {kind}'s '{what}'; only one can")
+        givers[gift] = part
+    return givers
+
+
+def _base(parts: Parts, slot: str) -> object:
+    """The base of a slot: the first of its values."""
+    return next(part for name, part in parts if name.startswith(f"{slot}."))
+
+
+def _replaces_delta(rule: object) -> bool:
+    """Whether a local rule uploads something in place of Δ_i."""
+    return bool(getattr(rule, "replaces_delta", False))
+
+
+def _refuse(parts: Parts, name: str, part: object, need: str) -> NoReturn:
+    """Say who needs what, and what can be added that gives it."""
+    kind, what = need.split(":", 1)
+    giver = _GIVER[kind]
+    advice = _advice(kind, what, _replaces_delta(_base(parts, "local")))
+    raise UserError(
+        f"{name.split('.')[0]} slot: {shown(part)} needs '{what}' from the {giver} slot, which "
+        f"{shown(_base(parts, giver))} does not provide; {advice}"
+    )
+
+
+def _advice(kind: str, what: str, replaces: bool) -> str:
     """What to add, so that the need is met."""
     if kind == "message":
         return f"add it to the message: broadcast=(…, hw.broadcast.vector('{what}'))"
@@ -54,12 +73,12 @@ def _advice(kind: str, what: str, giver: str, replaces: bool) -> str:
     return f"add {' or '.join([*known, own])}"
 
 
-def _provides(home: Any, name: str, kind: str, what: str) -> bool:
+def _provides(home: ModuleType, name: str, kind: str, what: str) -> bool:
     given = getattr(getattr(home, name), "provides", ())
     return not isinstance(given, property) and f"{kind}:{what}" in given
 
 
-def _construction(home: Any, name: str) -> str:
+def _construction(home: ModuleType, name: str) -> str:
     parameters = inspect.signature(getattr(home, name)).parameters.values()
     asked = ", ".join(f"{one.name}=…" for one in parameters if one.default is one.empty)
     return f"hw.{home.__name__.rsplit('.', 1)[-1]}.{name}({asked})"

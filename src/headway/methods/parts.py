@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headway.errors import UserError, nearest
 from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, call, required
@@ -36,64 +35,74 @@ class plain_function:
     """
 
     slot: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
 
     @property
     def adds(self) -> bool:
         return self.slot == "objective"
 
-    def message(self, model: Vector, server: Message) -> Any:
+    def message(self, model: Vector, server: Message) -> object:
         return self.function(model, server)
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Any:
+    def value(self, w: Vector, output: Output, memory: State, step: Step) -> object:
         return self.function(w, output, step)
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Any, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[object, State]:
         return self.function(w, gradient, step), memory
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Any, State]:
+    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[object, State]:
         return self.function(model, uploads), state
 
     def __repr__(self) -> str:
         return _function_name(self.function)
 
 
-def _function_name(function: Any) -> str:
+def _function_name(function: object) -> str:
     if isinstance(function, functools.partial):
         return _function_name(function.func)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def part_name(part: Any) -> str:
+def part_name(part: object) -> str:
     return repr(part) if isinstance(part, plain_function) else type(part).__name__
 
 
-def shown(part: Any) -> str:
+def shown(part: object) -> str:
     """A value as messages show it: without an address in memory."""
-    kind: Any = type(part)
+    kind = type(part)
     return f"{kind.__name__}()" if kind.__repr__ is object.__repr__ else repr(part)
 
 
-def sloped(part: Any) -> bool:
+def _adds(part: object) -> bool:
+    """Whether a value joins its slot's base instead of being it."""
+    return bool(getattr(part, "adds", False))
+
+
+def sloped(part: object) -> bool:
     """Whether an addition to the objective gives its own gradient."""
-    return getattr(part, "adds", False) and callable(getattr(part, "slope", None))
+    return _adds(part) and callable(getattr(part, "slope", None))
 
 
-def filled(slot: str, given: Any, base: Callable[[], Any]) -> tuple[Any, ...]:
+def filled(slot: str, given: object, base: Callable[[], object]) -> tuple[object, ...]:
     """The slot's values with its base first; `base` makes the one that is taken where none is given."""
-    several = isinstance(given, tuple) and not hasattr(given, required(slot))
-    values = given if several else () if given is None else (given,)
-    parts = tuple(_part(slot, value) for value in values)
-    bases = [part for part in parts if not getattr(part, "adds", False)]
+    parts = [_part(slot, value) for value in _values(slot, given)]
+    bases = [part for part in parts if not _adds(part)]
     if len(bases) > 1:
         raise UserError(f"{slot} slot: {shown(bases[0])} and {shown(bases[1])} cannot both be its base")
-    additions = tuple(part for part in parts if getattr(part, "adds", False))
+    additions = [part for part in parts if _adds(part)]
     if slot == "local" and additions:
         raise UserError(f"local slot: {shown(additions[0])} has adds = True; a client steps by one rule only")
     return (bases[0] if bases else base(), *additions)
 
 
-def _part(slot: str, given: Any) -> Any:
+def _values(slot: str, given: object) -> tuple[object, ...]:
+    """What was given for a slot, one by one; a tuple that has the slot's hook is a value itself."""
+    if isinstance(given, tuple) and not hasattr(given, required(slot)):
+        return given
+    return () if given is None else (given,)
+
+
+def _part(slot: str, given: object) -> object:
     """A slot value of what was given for it."""
     if isinstance(given, plain_function):
         return plain_function(slot, given.function)
@@ -124,7 +133,7 @@ def _misspelt(wanted: str, names: Iterable[str]) -> str:
     return f"; is {near[0]} meant to be {wanted}?" if near else ""
 
 
-def _check_callable(slot: str, function: Any) -> None:
+def _check_callable(slot: str, function: Callable[..., object]) -> None:
     names = _FUNCTIONS[slot]
     extra = [name for name in _own_names(function) if name in ATTRIBUTES[slot] or name in HOOKS[slot]]
     if extra:
@@ -137,12 +146,12 @@ def _check_callable(slot: str, function: Any) -> None:
     _check_call(what, function, names, f"a function here is called with ({', '.join(names)})")
 
 
-def _own_names(function: Any) -> list[str]:
+def _own_names(function: object) -> list[str]:
     """Names that somebody gave a function or the class of a callable object."""
     return [*getattr(function, "__dict__", {})] if inspect.isroutine(function) else _public(function)
 
 
-def _check_call(what: str, function: Any, names: Iterable[str], words: str) -> None:
+def _check_call(what: str, function: Callable[..., object], names: Iterable[str], words: str) -> None:
     """Refuse a function that cannot be called with so many arguments."""
     try:
         signature = inspect.signature(function)
@@ -157,7 +166,7 @@ def _check_call(what: str, function: Any, names: Iterable[str], words: str) -> N
 # ── one value with hooks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check(slot: str, part: Any) -> None:
+def check(slot: str, part: object) -> None:
     """Refuse a value whose hooks could not be called, or whose names say that something would be lost."""
     what = f"{slot} slot: {shown(part)}"
     for name in _public(part):
@@ -166,13 +175,13 @@ def check(slot: str, part: Any) -> None:
         elif name not in ATTRIBUTES[slot] and not _elsewhere(part, name):
             _check_spelling(slot, what, part, name)
     _check_declared(what, part)
-    if callable(getattr(part, "slope", None)) and slot == "objective" and not getattr(part, "adds", False):
+    if callable(getattr(part, "slope", None)) and slot == "objective" and not _adds(part):
         raise UserError(f"{what} has a slope and is a base; only an addition (adds = True) gives its own gradient")
     if getattr(part, "owns", ()) and not hasattr(part, "server_state"):
         raise UserError(f"{what} has owns, and no {call('server', 'server_state')} that holds what it names")
 
 
-def check_code(code: Any) -> None:
+def check_code(code: object) -> None:
     """Refuse what is no code of a wire."""
     if inspect.isclass(code):
         raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {_construction(code)}")
@@ -183,11 +192,11 @@ def check_code(code: Any) -> None:
         _check_hook("wire", f"wire slot: {shown(code)}", name, getattr(code, name))
 
 
-def _public(part: Any) -> list[str]:
+def _public(part: object) -> list[str]:
     return [name for name in dir(part) if not name.startswith("_")]
 
 
-def _check_hook(slot: str, what: str, name: str, hook: Any) -> None:
+def _check_hook(slot: str, what: str, name: str, hook: object) -> None:
     if not callable(hook):
         raise UserError(f"{what}: its {name} is {hook!r}; it must be a method, {call(slot, name)}")
     names = arguments(slot, name)
@@ -196,7 +205,7 @@ def _check_hook(slot: str, what: str, name: str, hook: Any) -> None:
     _check_call(f"{what}: its {name}", hook, names, f"it is called as {call(slot, name)}")
 
 
-def takes(hook: Any, count: int) -> bool:
+def takes(hook: Callable[..., object], count: int) -> bool:
     """Whether a hook can be called with so many arguments."""
     try:
         inspect.signature(hook).bind(*range(count))
@@ -205,12 +214,12 @@ def takes(hook: Any, count: int) -> bool:
     return True
 
 
-def _is_method(part: Any, name: str) -> bool:
+def _is_method(part: object, name: str) -> bool:
     found = inspect.getattr_static(part, name)
     return callable(found) or isinstance(found, staticmethod | classmethod | functools.partialmethod)
 
 
-def _check_spelling(slot: str, what: str, part: Any, name: str) -> None:
+def _check_spelling(slot: str, what: str, part: object, name: str) -> None:
     """Refuse a method almost named like a hook, and other names almost those of an attribute."""
     method = _is_method(part, name)
     known = HOOKS[slot] if method else ATTRIBUTES[slot]
@@ -226,13 +235,13 @@ def _check_spelling(slot: str, what: str, part: Any, name: str) -> None:
         )
 
 
-def _elsewhere(part: Any, name: str) -> list[str]:
+def _elsewhere(part: object, name: str) -> list[str]:
     """The slots in which a name would mean something; a code for the wire is nothing else."""
     table: Mapping[str, Iterable[str]] = HOOKS if _is_method(part, name) else ATTRIBUTES
     return [slot for slot, names in table.items() if slot != "wire" and name in names]
 
 
-def strays(slot: str, part: Any) -> dict[str, list[str]]:
+def strays(slot: str, part: object) -> dict[str, list[str]]:
     """Hooks of other slots that a value has, and attributes of other slots that it sets; with these slots."""
     if isinstance(part, plain_function):
         return {}
@@ -243,7 +252,7 @@ def strays(slot: str, part: Any) -> dict[str, list[str]]:
 # ── what it says of itself ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_declared(what: str, part: Any) -> None:
+def _check_declared(what: str, part: object) -> None:
     for name in ("needs", "provides", "owns"):
         given = getattr(part, name, ())
         if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(one, str) for one in given):

@@ -13,26 +13,25 @@ from torch import Tensor
 
 from headway.errors import UserError
 from headway.methods.hooks import call
-from headway.methods.slots import State
 from headway.vectors import Vector
 
 
-def pair(place: str, hook: str, answer: Any, form: str) -> tuple[Any, Any]:
+def pair(place: str, hook: str, answer: object, form: str) -> tuple[Any, Any]:
     """The two things that a hook returns."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise UserError(f"{place}: {hook} returned {_kind(answer)}; it must return {form}")
     return answer
 
 
-def _kind(answer: Any) -> str:
+def _kind(answer: object) -> str:
     if isinstance(answer, tuple | list):
         return f"a {type(answer).__name__} of length {len(answer)}"
     return "nothing" if answer is None else f"a {type(answer).__name__}"
 
 
 def same_names(
-    place: str, hook: str, what: str, state: Any, before: Collection[str] | None, source: tuple[str, str]
-) -> State:
+    place: str, hook: str, what: str, state: object, before: Collection[str] | None, source: tuple[str, str]
+) -> dict[str, object]:
     """A state or memory with the names it had before; `source` is the slot and the hook that says where it begins.
 
     `before` is None where the value has no such hook.
@@ -55,7 +54,7 @@ def same_names(
     return state
 
 
-def state(place: str, hook: str, given: Any) -> State:
+def state(place: str, hook: str, given: object) -> dict[str, object]:
     """The state with which something begins: a dictionary of vectors and tensors, perhaps of further ones of these."""
     if not isinstance(given, Mapping):
         raise UserError(f"{place}: {hook} returned {_kind(given)}; it must be a dictionary of vectors and tensors")
@@ -70,19 +69,20 @@ def state(place: str, hook: str, given: Any) -> State:
     return dict(given)
 
 
-def dictionary(place: str, hook: str, given: Any) -> dict[str, Any]:
+def dictionary(place: str, hook: str, given: object) -> dict[str, object]:
     if not isinstance(given, dict):
         raise UserError(f"{place}: {hook} returned {_kind(given)}; it must return a dictionary")
     return given
 
 
-def vectors(place: str, hook: str, given: Any) -> dict[str, Vector]:
+def vectors(place: str, hook: str, given: object) -> dict[str, Vector]:
     """Named vectors, as messages and uploads are made of."""
-    dictionary(place, hook, given)
-    for name, value in given.items():
+    found: dict[str, Vector] = {}
+    for name, value in dictionary(place, hook, given).items():
         if not isinstance(value, Vector):
             raise UserError(f"{place}: {hook} returned {_kind(value)} for '{name}'; it must be a Vector")
-    return dict(given)
+        found[name] = value
+    return found
 
 
 def once(place: str, hook: str, new: Collection[str], there: Collection[str]) -> None:
@@ -94,7 +94,7 @@ def once(place: str, hook: str, new: Collection[str], there: Collection[str]) ->
             )
 
 
-def point(place: str, hook: str, given: Any, like: Vector) -> Vector:
+def point(place: str, hook: str, given: object, like: Vector) -> Vector:
     """A vector over the model's parameters: a leaf of another shape would be stretched without a word."""
     if not isinstance(given, Vector):
         raise UserError(f"{place}: {hook} returned {_kind(given)} where a Vector belongs")
@@ -111,7 +111,7 @@ def point(place: str, hook: str, given: Any, like: Vector) -> Vector:
     return given
 
 
-def scalar(place: str, given: Any) -> Tensor:
+def scalar(place: str, given: object) -> Tensor:
     """One number as a tensor."""
     if not isinstance(given, Tensor):
         raise UserError(f"{place} returned {_kind(given)}; a value is a tensor, or it has no gradient")

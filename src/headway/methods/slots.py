@@ -36,9 +36,9 @@ class calls what is its own `_name`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -48,11 +48,15 @@ from headway.tasks.task import Answer, Target
 from headway.trees import register_record
 from headway.vectors import Vector
 
-State = dict[str, Any]
-"""Named vectors and tensors that one slot value keeps."""
+State = dict[str, Vector]
+"""Named vectors that one slot value keeps, and what the hooks of a value that keeps nothing are given.
 
-States = dict[str, State]
-"""What the values of a method keep, by the name of the value."""
+A value that keeps tensors of other shapes too, or whose names a type checker should know, declares a `TypedDict`
+beside it; hooks are generic over it.
+"""
+
+States = dict[str, Mapping[str, object]]
+"""What the values of a method keep, by the name of the value. Only a value itself knows what is in its own."""
 
 Message = Mapping[str, Vector]
 """What a client receives: `model` is φ, further names are what the broadcast added."""
@@ -109,13 +113,13 @@ class Batch:
         return self.y[:, None] == torch.arange(classes, device=self.y.device)
 
 
-class _Undeclared(tuple[Any, ...]):
+class _Undeclared(tuple[NoReturn, ...]):
     """What stands where stages would be: empty, and a mistake to look into."""
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: object) -> NoReturn:
         raise UserError('the stages of the model are asked for and not declared; add needs = ("model:stages",)')
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[NoReturn]:
         return self[0]
 
 
@@ -221,8 +225,11 @@ class Uploads:
     """One entry for each client, in the order of `clients`, where the server asks for it."""
 
 
-class Code(Protocol):
-    """How a vector is written on the wire."""
+Payload = TypeVar("Payload")
 
-    def encode(self, vector: Vector, key: Tensor) -> Any: ...
-    def decode(self, payload: Any, like: Vector) -> Vector: ...
+
+class Code(Protocol[Payload]):
+    """How a vector is written on the wire: as a payload, which is a tree of tensors."""
+
+    def encode(self, vector: Vector, key: Tensor) -> Payload: ...
+    def decode(self, payload: Payload, like: Vector) -> Vector: ...

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from headway.errors import UserError, nearest
 from headway.methods.arguments import check
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import Method, combine
+
+Argument = bool | int | float | str | None
+"""What an argument of a catalogue entry can be."""
 
 
 def method(spelled: str | Method) -> Method:
@@ -32,22 +36,26 @@ def pieces(spelled: str) -> list[str]:
     return [piece.strip() for piece in re.split(r"(?<!\de)\+", spelled)]
 
 
-def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, dict[str, Any]]:
+def chosen(spelled: str, known: dict[str, Entry] | None = None) -> tuple[Entry, dict[str, Argument]]:
     """The entry that one piece names, and the arguments in force."""
-    known = known or {**METHODS, **MODIFIERS}
     name, colon, options = spelled.partition(":")
+    entry = _entry(spelled, name, known or {**METHODS, **MODIFIERS})
+    if colon and not all(option.strip() for option in options.split(",")):
+        shipped = next((f"{option}={value}" for option, value in defaults(entry).items() if value is not None), "")
+        example = f" or {name}:{shipped}" if shipped else ""
+        raise UserError(f"'{spelled}': an option is missing after its colon or comma; write {name}{example}")
+    return entry, {**defaults(entry), **_options(entry, options)}
+
+
+def _entry(spelled: str, name: str, known: Mapping[str, Entry]) -> Entry:
+    """The entry of a name among those known at its place."""
     if not name:
         raise UserError("a method's name is missing; write fedacg, fedacg:lam=0.9 or fedprox+acg")
     if name not in known:
         if name in MODIFIERS:
             raise UserError(f"'{name}' is no method by itself; put it after one: fedavg+{spelled}")
         raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
-    entry = known[name]
-    if colon and not all(option.strip() for option in options.split(",")):
-        shipped = next((f"{option}={value}" for option, value in defaults(entry).items() if value is not None), "")
-        example = f" or {name}:{shipped}" if shipped else ""
-        raise UserError(f"'{spelled}': an option is missing after its colon or comma; write {name}{example}")
-    return entry, {**defaults(entry), **_options(entry, options)}
+    return known[name]
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Owner:
     given: bool
     """Whether the text gives its value."""
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Argument:
         return _value(self.entry.name, self.name, text, get_type_hints(self.entry.build)[self.name])
 
 
@@ -93,16 +101,16 @@ def _single(spelled: str, known: dict[str, Entry]) -> Method:
     return dataclasses.replace(entry.build(**values), name=spelled)
 
 
-def defaults(entry: Entry) -> dict[str, Any]:
+def defaults(entry: Entry) -> dict[str, Argument]:
     """The arguments of a catalogue entry with their shipped values."""
     parameters = inspect.signature(entry.build).parameters
     return {name: parameter.default for name, parameter in parameters.items()}
 
 
-def _options(entry: Entry, text: str) -> dict[str, Any]:
+def _options(entry: Entry, text: str) -> dict[str, Argument]:
     known = defaults(entry)
     hints = get_type_hints(entry.build)
-    found: dict[str, Any] = {}
+    found: dict[str, Argument] = {}
     for option in filter(None, text.split(",")):
         name, equals, value = (piece.strip() for piece in option.partition("="))
         if name not in known:
@@ -116,15 +124,16 @@ def _options(entry: Entry, text: str) -> dict[str, Any]:
     return found
 
 
-def _value(owner: str, name: str, text: str, kind: Any) -> Any:
+def _value(owner: str, name: str, text: str, hint: object) -> Argument:
     """The text as the option's type: a number, a truth value or a word."""
-    kind = next((one for one in get_args(kind) if isinstance(one, type)), kind)
+    kind: type = next(one for one in (*get_args(hint), hint) if isinstance(one, type))
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise UserError(f"{owner}: {name} is '{text}'; allowed: true or false")
         return text.lower() == "true"
     try:
-        return kind(text)
+        value: Argument = kind(text)
     except ValueError:
         number = "a whole number" if kind is int else "a number"
         raise UserError(f"{owner}: {name} is '{text}'; it must be {number}") from None
+    return value

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from headway.errors import UserError, nearest
+from headway.models.gpt import gpt_char, gpt_char_small
 from headway.models.leaf import celeba_cnn, femnist_cnn, shakespeare_lstm
 from headway.models.lenet import gradma_lenet, lenet5
 from headway.models.resnet import resnet18, resnet20
@@ -32,6 +33,8 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "shakespeare-lstm": shakespeare_lstm,
     "fednag-cnn": fednag_cnn,
     "pfl-cnn": pfl_cnn,
+    "gpt-char": gpt_char,
+    "gpt-char-small": gpt_char_small,
 }
 
 

@@ -44,15 +44,15 @@ class Marks:
 
 def marks_of(cell: Cell, outcomes: Outcomes) -> Marks:
     """The marks of a cell's runs that were found and did not fail."""
-    good = [(one, outcomes[one]) for one in cell.runs if one in outcomes and outcomes[one].failure is None]
+    good = [outcomes[one] for one in cell.runs if one in outcomes and outcomes[one].failure is None]
     if not good:
         return Marks()
-    (one, first), wanted = good[0], cell.runs[0]
+    first, wanted = good[0], cell.runs[0]
     draw = f"{first.draw}; the item has {describe_draw(wanted.scenario)}" if first.draw else ""
     form = f"{first.form}; the item has {wanted.method}" if first.form else ""
-    done = min(outcome.records[-1]["round"] if outcome.records else 0 for _, outcome in good)
-    whole = done >= one.scenario.rounds or one.scenario.stop_at_target
-    return Marks(draw, "" if whole else f"{done} of {one.scenario.rounds} rounds", form)
+    done = min(outcome.rounds for outcome in good)
+    whole = done >= wanted.scenario.rounds or wanted.scenario.stop_at_target
+    return Marks(draw, "" if whole else f"{done} of {wanted.scenario.rounds} rounds", form)
 
 
 def footnotes(plan: Plan, outcomes: Outcomes) -> list[str]:

@@ -14,12 +14,12 @@ A row or a column with a `setting` is the line of the published table that has i
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, Required, TypedDict, cast
+from typing import Literal, Required, TypedDict, cast
 
 from headway.errors import UserError, nearest
-from headway.papers.preset import Column, Preset, Row, Settings, Spelling
+from headway.papers.preset import Column, Preset, Row, Settings, Spelling, task_of
 from headway.papers.preset_checks import check_preset
 from headway.papers.printed_places import with_printed_numbers
 from headway.papers.published import FOLDER
@@ -179,19 +179,32 @@ def _row(entry: str | RowEntry) -> Row:
 
 def _column(entry: str | ColumnEntry, measures: Sequence[str], tuned: Mapping[str, Settings]) -> Column:
     """A column; it has the item's measures unless it names its own, and its settings come after those tuned."""
-    parts: dict[str, Any] = {"scenario": entry} if isinstance(entry, str) else dict(entry)
-    targets = [f"rounds_to_{target}" for target in parts.pop("targets", [])]
-    settings = tuned.get(parts["scenario"].rpartition("/")[0], {}) | parts.get("settings", {})
-    return Column(**parts | {"measures": (*parts.get("measures", measures), *targets), "settings": settings})
+    parts: ColumnEntry = {"scenario": entry} if isinstance(entry, str) else entry
+    unknown = parts.keys() - ColumnEntry.__annotations__
+    assert not unknown, f"a column has no {unknown}"
+    targets = [f"rounds_to_{target}" for target in parts.get("targets", [])]
+    return Column(
+        scenario=parts["scenario"],
+        measures=(*parts.get("measures", measures), *targets),
+        label=parts.get("label", ""),
+        setting=parts.get("setting", ""),
+        settings=tuned.get(task_of(parts["scenario"]), {}) | parts.get("settings", {}),
+        printed=parts.get("printed", {}),
+        read=parts.get("read", {}),
+    )
 
 
 def _check_names(paper: str, content: PaperFile) -> None:
     """Refuse settings or spellings for data with a split, or for a scenario, that no column of the paper is on."""
-    entries = [column for item in content["items"].values() for column in item.get("columns", [])]
-    columns = [_column(entry, [], {}) for entry in entries]
-    known: Collection[str] = {name for column in columns for name in (column.task, column.scenario)}
-    methods = [entry for entry in content["methods"].values() if not isinstance(entry, str)]
-    names = [*content.get("tuned", {}), *(name for entry in methods for name in entry if "/" in name)]
-    unused = next((name for name in names if name not in known), None)
+    columns = [column for item in content["items"].values() for column in item.get("columns", [])]
+    scenarios = [column if isinstance(column, str) else column["scenario"] for column in columns]
+    known = {name for scenario in scenarios for name in (scenario, task_of(scenario))}
+    unused = next((name for name in _named_tasks(content) if name not in known), None)
     if unused is not None:
         raise UserError(f"{paper}: no column is on '{unused}'{nearest(unused, known)}")
+
+
+def _named_tasks(content: PaperFile) -> list[str]:
+    """The data with a split, and the scenarios, under whose names a paper has settings or spellings."""
+    methods = [entry for entry in content["methods"].values() if not isinstance(entry, str)]
+    return [*content.get("tuned", {}), *(name for entry in methods for name in entry if "/" in name)]

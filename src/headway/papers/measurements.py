@@ -29,6 +29,11 @@ class Measurement:
     lower_bound: float | None = None
     """Where the target was not reached: how many rounds or iterations the run had."""
 
+    @property
+    def at_least(self) -> float | None:
+        """The value or, where the target was not reached, its lower bound; None where the run is too short."""
+        return self.lower_bound if self.value is None else self.value
+
 
 @dataclass(frozen=True)
 class Measure:

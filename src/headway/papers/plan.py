@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 from headway.errors import UserError, nearest
 from headway.papers.measurements import at_scale
@@ -71,6 +71,16 @@ class Plan:
     def columns(self) -> list[Column]:
         return list({cell.column.name: cell.column for cell in self.cells}.values())
 
+    @property
+    def column_measures(self) -> list[tuple[Column, str]]:
+        """Every column with each of its measures."""
+        return [(column, measure) for column in self.columns for measure in column.measures]
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures of all columns, each once."""
+        return list(dict.fromkeys(measure for _, measure in self.column_measures))
+
     def read_as(self, cell: Cell, measure: str) -> str:
         """What is measured for a printed measure: a scaled run is read at the same share of its rounds."""
         name = cell.column.read.get(measure, measure)
@@ -97,7 +107,10 @@ def tiny(scenario: Scenario) -> Scenario:
     )
 
 
-def _picked(kind: str, asked: Sequence[str] | None, known: Sequence[Any]) -> list[Any]:
+_Part = TypeVar("_Part", Row, Column)
+
+
+def _picked(kind: str, asked: Sequence[str] | None, known: Sequence[_Part]) -> list[_Part]:
     """The rows or columns with one of these names, or with all where none are given, in the paper's order."""
     if asked is None:
         return list(known)
@@ -115,7 +128,7 @@ def plan(
     data: Sequence[str] | None = None,
     scale: str = "full",
     profile: str | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Plan:
     """The cells of these rows and columns, or of all; `settings` (rounds, seeds, device …) come last."""
     if scale not in SCALES:

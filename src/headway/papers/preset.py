@@ -56,6 +56,11 @@ class Row:
         return {name: float(value) for name, value in re.findall(r"(\w+)=(\d+(?:\.\d+)?)", self.setting)}
 
 
+def task_of(scenario: str) -> str:
+    """The data with their split of a scenario's name: of `mnist/dir0.3/100x5%`, `mnist/dir0.3`."""
+    return scenario.rpartition("/")[0]
+
+
 @dataclass(frozen=True)
 class Column:
     """A scenario and its measures."""
@@ -77,7 +82,7 @@ class Column:
     @property
     def task(self) -> str:
         """The data with their split, such as `mnist/gradma0.01`."""
-        return self.scenario.rpartition("/")[0]
+        return task_of(self.scenario)
 
     @property
     def name(self) -> str:
@@ -136,6 +141,10 @@ class Preset:
         tuned = self.spelling(row, column).settings
         changes = {**self.settings, **column.settings, **tuned, "seeds": self.seeds}
         return _from_name(column.scenario, self.profile).changed(**followed(self.profile, changes))
+
+    def run_of(self, row: Row, column: Column) -> tuple[str, Scenario]:
+        """The method as it is spelled and the scenario of a cell: all that its runs depend on."""
+        return self.spelling(row, column).spelled, self.scenario(row, column)
 
     def under(self, profile: str | None) -> Preset:
         """This item with the settings of another profile; of its own where none is given."""

@@ -57,17 +57,20 @@ def _check_figures(preset: Preset) -> None:
             raise UserError(f"{preset.item}: figure '{name}' needs {needed}")
 
 
-def check_preset(preset: Preset) -> None:
-    """Refuse a preset with an unknown method, scenario, measure or kind of figure, or with a name twice."""
-    if preset.kind not in KINDS:
-        raise UserError(f"{preset.item}: kind is '{preset.kind}'; allowed: {', '.join(KINDS)}")
+def _check_parts(preset: Preset) -> None:
+    """Refuse an item that is to be run and lacks rows or columns, or one that has a name twice."""
     if preset.kind in ("table", "figure", "not-built") and not (preset.rows and preset.columns):
         raise UserError(f"{preset.item}: a {preset.kind} needs rows and columns")
-    for kind, names in (("row", [row.name for row in preset.rows]), ("column", [one.name for one in preset.columns])):
+    rows = [row.name for row in preset.rows]
+    for kind, names in (("row", rows), ("column", [column.name for column in preset.columns])):
         if len(set(names)) < len(names):
             raise UserError(f"{preset.item}: two {kind}s have the same name")
-    if preset.reference is not None and preset.reference not in {row.name for row in preset.rows}:
+    if preset.reference is not None and preset.reference not in rows:
         raise UserError(f"{preset.item}: there is no row '{preset.reference}' to be the reference")
+
+
+def _check_cells(preset: Preset) -> None:
+    """Refuse measures, methods and scenarios that cannot be read."""
     for row in preset.rows:
         if row.method not in preset.methods:
             raise UserError(f"{preset.item}: there is no method '{row.method}'{nearest(row.method, preset.methods)}")
@@ -75,6 +78,14 @@ def check_preset(preset: Preset) -> None:
         for name in (*column.measures, *column.read.values()):
             parse_measure(name)
         for row in preset.rows:
-            spelled_method(preset.spelling(row, column).spelled)
-            preset.scenario(row, column)
+            spelled, _ = preset.run_of(row, column)
+            spelled_method(spelled)
+
+
+def check_preset(preset: Preset) -> None:
+    """Refuse a preset with an unknown method, scenario, measure or kind of figure, or with a name twice."""
+    if preset.kind not in KINDS:
+        raise UserError(f"{preset.item}: kind is '{preset.kind}'; allowed: {', '.join(KINDS)}")
+    _check_parts(preset)
+    _check_cells(preset)
     _check_figures(preset)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from headway.data.sources.files import Missing, data_folder
 from headway.engine.building import device_of
@@ -44,8 +44,42 @@ class Outcome:
     checked: bool = True
     """Whether the records could be checked."""
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run got."""
+        return self.records[-1]["round"] if self.records else 0
+
 
 Outcomes = dict[Run, Outcome]
+
+
+class Maker(TypedDict, total=False):
+    """What made a run; a note of an older version may lack some of it."""
+
+    command: str
+    commit: str
+    environment: Mapping[str, object]
+    begun: Maker
+    """What had begun a run that went on with another command or commit."""
+
+
+class Note(Maker, total=False):
+    """A folder's reproduce.json: what it holds, what made it last, and under `made` what made each run."""
+
+    item: str
+    title: str
+    source: str
+    scale: str
+    scaled: str
+    """What scaled down means, where the runs are."""
+    rows: list[str]
+    columns: list[str]
+    seeds: int
+    chosen: list[str]
+    runs: int
+    made: dict[str, Maker]
+    """By the folder of the run, from that of the note."""
+
 
 NOTE = "reproduce.json"
 UNKNOWN = "not recorded"
@@ -101,10 +135,7 @@ def reproduce(
     """
     trackers(track)  # a wrong name is told once, not by every run
     begun = places(plan, out)
-    for one, folder in begun.items():  # all of them first: nothing is run into a folder of other runs
-        _check_same(one, folder, out)
-        if one.scenario.data_dir and not finished(folder):
-            data_folder(one.scenario.data_dir)
+    _check_places(begun, out)
     _note(plan, out, command)
     series = Series(observer, track)
     absent: dict[str, str] = {}
@@ -174,6 +205,14 @@ def _failed(folder: Path, message: str, mistaken: bool) -> Outcome:
     return dataclasses.replace(found, failure=message, mistaken=mistaken)
 
 
+def _check_places(begun: Mapping[Run, Path], out: Path) -> None:
+    """Refuse folders of other runs, and a folder of data that is not there, before anything is run."""
+    for one, folder in begun.items():
+        _check_same(one, folder, out)
+        if one.scenario.data_dir and not finished(folder):
+            data_folder(one.scenario.data_dir)
+
+
 def _check_same(one: Run, folder: Path, out: Path) -> None:
     if (folder / "scenario.toml").is_file():
         other = difference(one.scenario, scenario_in(folder))
@@ -182,23 +221,18 @@ def _check_same(one: Run, folder: Path, out: Path) -> None:
 
 
 def _note(plan: Plan, out: Path, command: str | None) -> None:
-    """Write reproduce.json, which says what the folder holds, unless every run is done.
-
-    `made` has for each run what made it. A run that went on after it was begun otherwise has that under `begun`.
-    """
+    """Write reproduce.json, which says what the folder holds, unless every run is done."""
     ensure_folder(out)
     missing = [folder for folder in places(plan, out).values() if not finished(folder)]
     before = noted(out)
     if before and not missing:
         return
     made_on = environment(device_of(plan.runs[0].scenario.device))
-    now = {"command": command or UNKNOWN, "commit": commit(), "environment": made_on}
+    now: Maker = {"command": command or UNKNOWN, "commit": commit(), "environment": made_on}
     makers = {folder.relative_to(out).as_posix(): origin(folder, [out]) for folder in _begun(out) if before}
     for folder in missing:
         name = folder.relative_to(out).as_posix()
-        begun = makers.get(name, now)
-        same = all(begun.get(key) == now[key] for key in ("command", "commit"))
-        makers[name] = now if same else {**now, "begun": begun}
+        makers[name] = _gone_on(makers.get(name, now), now)
     told = about(plan)
     seeds = max(told["seeds"], before.get("seeds", 1))
     write_checked(
@@ -206,34 +240,44 @@ def _note(plan: Plan, out: Path, command: str | None) -> None:
     )
 
 
+def _gone_on(begun: Maker, now: Maker) -> Maker:
+    """What makes a run that goes on now: by another command or commit than it was begun with, it says both."""
+    same = begun.get("command") == now["command"] and begun.get("commit") == now["commit"]
+    return now if same else {**now, "begun": begun}
+
+
 def _begun(out: Path) -> list[Path]:
     return [file.parent for file in sorted(out.rglob("scenario.toml"))]
 
 
-def origin(folder: Path, sources: Sequence[Path]) -> dict[str, Any]:
+def origin(folder: Path, sources: Sequence[Path]) -> Maker:
     """Command, commit, hardware and versions of a run, as the reproduce.json above it, inside a source, has them."""
     own = folder.resolve()
     roots = {source.resolve() for source in sources}
     for above in (own, *own.parents):
         if (above / NOTE).is_file():
             note = noted(above)
-            one = note.get("made", {}).get(own.relative_to(above).as_posix(), note)
-            begun = {"begun": one["begun"]} if "begun" in one else {}
-            command, commit = one.get("command") or UNKNOWN, one.get("commit", "")
-            return {"command": command, "commit": commit, "environment": one.get("environment", {}), **begun}
+            return _complete(note.get("made", {}).get(own.relative_to(above).as_posix(), note))
         if above in roots:
             break
     raise UserError(f"there is no {NOTE} that says where {folder} was made; give the folder that has it")
 
 
-def about(plan: Plan) -> dict[str, Any]:
-    """What is run, and what was chosen where the paper does not say it, as plain data."""
+def _complete(maker: Maker) -> Maker:
+    """What made a run, with words for what was not recorded."""
+    command, environment = maker.get("command") or UNKNOWN, maker.get("environment", {})
+    found: Maker = {"command": command, "commit": maker.get("commit", ""), "environment": environment}
+    return {**found, "begun": maker["begun"]} if "begun" in maker else found
+
+
+def about(plan: Plan) -> Note:
+    """What is run, and what was chosen where the paper does not say it."""
+    scale: Note = {"scale": plan.scale, "scaled": TINY} if plan.scale == "tiny" else {"scale": plan.scale}
     return {
         "item": plan.preset.item,
         "title": plan.preset.title,
         "source": plan.preset.source,
-        "scale": plan.scale,
-        **({"scaled": TINY} if plan.scale == "tiny" else {}),
+        **scale,
         "rows": [row.name for row in plan.rows],
         "columns": [column.name for column in plan.columns],
         "seeds": len({one.scenario.seed for one in plan.runs}),
@@ -241,6 +285,6 @@ def about(plan: Plan) -> dict[str, Any]:
     }
 
 
-def noted(folder: Path) -> dict[str, Any]:
-    """What reproduce.json says of the runs in a folder, where there is one."""
-    return read_checked(folder / NOTE) if (folder / NOTE).is_file() else {}
+def noted(folder: Path) -> Note:
+    """What reproduce.json says of the runs in a folder; empty where there is none."""
+    return cast(Note, read_checked(folder / NOTE)) if (folder / NOTE).is_file() else {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headway.errors import UserError
 from headway.methods.spelling import chosen, pieces
@@ -47,7 +46,7 @@ class Kind:
     """Their method."""
 
 
-def notes(item: str, *folders: Path) -> list[dict[str, Any]]:
+def notes(item: str, *folders: Path) -> list[dict[str, object]]:
     """The contents of every reproduce.json of the item in these folders or below."""
     files = [file for folder in folders for file in sorted(folder.rglob(NOTE))]
     found = [read_checked(file) for file in files]
@@ -64,16 +63,20 @@ def describe_draw(scenario: Scenario) -> str:
 def other_kind(wanted: Scenario, found: Scenario) -> Kind | None:
     """How a run differs from the one wanted, if only in draw or form; None where it differs in more."""
     besides = {"rounds"}
-    if wanted.partition != found.partition:
-        (kind, *mine), (other, *theirs) = (one.partition.split(":") for one in (wanted, found))
-        if {kind, other} == _SAME_MIX and mine == theirs:
-            besides |= {"partition", "split_seed"}
+    if _is_same_mix(wanted.partition, found.partition):
+        besides |= {"partition", "split_seed"}
     if {wanted.sampling, found.sampling} == _SAME_SHARE:
         besides.add("sampling")
     form = wanted.method != found.method and _other_form(str(wanted.method), str(found.method))
     if difference(wanted, found, besides | ({"method"} if form else set())) is not None:
         return None
     return Kind(describe_draw(found) if len(besides) > 1 else "", str(found.method) if form else "")
+
+
+def _is_same_mix(wanted: str, found: str) -> bool:
+    """Whether two splits are of different kinds that draw from the same distribution."""
+    (kind, *mine), (other, *theirs) = wanted.split(":"), found.split(":")
+    return {kind, other} == _SAME_MIX and mine == theirs
 
 
 def _other_form(wanted: str, found: str) -> bool:
@@ -95,7 +98,7 @@ def first_difference(one: Records, other: Records) -> int | None:
     return None
 
 
-def _without_times(record: RoundRecord) -> dict[str, Any]:
+def _without_times(record: RoundRecord) -> dict[str, object]:
     return {name: value for name, value in record.items() if not name.startswith("seconds_")}
 
 
@@ -116,22 +119,34 @@ def _match_cell(cell: Cell, saved: list[SavedRun], others: list[SavedRun]) -> Ou
 
     `others` are those saved runs that are wanted by no cell of the item.
     """
-    own: dict[Run, list[Path]] = {}
-    for one in cell.runs:
-        same = [run.folder for run in saved if difference(one.scenario, run.scenario, ("rounds",)) is None]
-        own |= {one: same} if same else {}
+    own = _same_runs(cell, saved)
     if own:
         return {one: _longest(folders, Kind()) for one, folders in own.items()}
+    kinds = _runs_by_kind(cell, others)
+    if not kinds:
+        return {}
+    most = max(kinds, key=lambda kind: len(kinds[kind]))
+    return {one: _longest(folders, most) for one, folders in kinds[most].items()}
+
+
+def _same_runs(cell: Cell, saved: list[SavedRun]) -> dict[Run, list[Path]]:
+    """The folders of each run of a cell that is saved as the item asks for it."""
+    found = {
+        one: [run.folder for run in saved if difference(one.scenario, run.scenario, ("rounds",)) is None]
+        for one in cell.runs
+    }
+    return {one: folders for one, folders in found.items() if folders}
+
+
+def _runs_by_kind(cell: Cell, others: list[SavedRun]) -> dict[Kind, dict[Run, list[Path]]]:
+    """The folders of runs that differ from those of a cell in draw or form only, by how they differ."""
     kinds: dict[Kind, dict[Run, list[Path]]] = {}
     for one in cell.runs:
         for run in others:
             kind = other_kind(one.scenario, run.scenario)
             if kind is not None:
                 kinds.setdefault(kind, {}).setdefault(one, []).append(run.folder)
-    if not kinds:
-        return {}
-    most = max(kinds, key=lambda kind: len(kinds[kind]))
-    return {one: _longest(folders, most) for one, folders in kinds[most].items()}
+    return kinds
 
 
 def saved_runs(*folders: Path) -> list[SavedRun]:

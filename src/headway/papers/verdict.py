@@ -19,7 +19,7 @@ all beyond it or did not get there are "within", a mean that is below it by more
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,25 +59,28 @@ def verdict(measured: Sequence[Measurement], published: Published | None) -> Ver
     """
     if published is None or published.value is None or not measured:
         return None
-    if any(one.value is None and one.lower_bound is None for one in measured):
+    bounds = _known(one.at_least for one in measured)
+    if len(bounds) < len(measured):
         return None
     if len(measured) == 1:
         return Verdict("one seed", 1)
-    values = [one.value for one in measured if one.value is not None]
+    values = _known(one.value for one in measured)
     if len(values) < len(measured):
-        beyond = published.bound and all(_reach(one) >= published.value for one in measured)
-        return Verdict("within" if beyond else "unknown", len(measured))
+        return Verdict(_unfinished_word(min(bounds) - published.value, published.bound), len(measured))
     explained = _tolerance(values, published)
     tolerance = explained + 0.5 * 10.0**-published.digits
     word = _word(statistics.fmean(values) - published.value, tolerance, published.bound, explained > 0)
     return Verdict(word, len(values), tolerance)
 
 
-def _reach(one: Measurement) -> float:
-    """How many rounds a seed took, or at least how many where it did not reach the target."""
-    known = one.lower_bound if one.value is None else one.value
-    assert known is not None, "runs with neither were excluded"
-    return known
+def _unfinished_word(gap: float, bound: bool) -> Word:
+    """Where some seed did not reach the target: `gap` is what the seeds took at least, beyond what is printed."""
+    return "within" if bound and gap >= 0 else "unknown"
+
+
+def _known(numbers: Iterable[float | None]) -> list[float]:
+    """The numbers without the gaps among them."""
+    return [number for number in numbers if number is not None]
 
 
 def _tolerance(values: Sequence[float], published: Published) -> float:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from rich import box
 from rich.table import Table
@@ -14,38 +14,43 @@ from rich.text import Text
 
 from headway.data.participation import in_words
 from headway.measure.headline import LAST, LOSS, SMOOTHED, Headline, common_headline
+from headway.measure.numbers import MethodNumbers, number_of
+from headway.scenario import Scenario
 
-Numbers = dict[str, Any]
 
-
-def _spread(row: Numbers, key: str, scale: float, digits: int) -> str:
-    if row[key] is None:
+def _spread(row: MethodNumbers, key: str, scale: float, digits: int) -> str:
+    mean, deviation = number_of(row, key), number_of(row, f"{key}_std")
+    if mean is None:
         return "–"
-    text = f"{row[key] * scale:.{digits}f}"
-    return text if row[f"{key}_std"] is None else f"{text} ± {row[f'{key}_std'] * scale:.{digits}f}"
+    text = f"{mean * scale:.{digits}f}"
+    return text if deviation is None else f"{text} ± {deviation * scale:.{digits}f}"
 
 
-def _to_target(row: Numbers, key: str, scale: float, digits: int, limit: float) -> str:
-    """Mean over the seeds, or a lower bound "R+" where some seed ended without reaching the target."""
-    values = row[f"{key}_each"]
+def _to_target(
+    row: MethodNumbers, key: str, each: Sequence[float | None], scale: float, digits: int, limit: float
+) -> str:
+    """Mean over the seeds, or a lower bound "R+" where some seed ended without reaching the target.
+
+    `each` has the number `key` of every seed, None where it did not reach the target.
+    """
     if row["target"] is None:
         return "–"
-    if row[key] is not None:
+    if number_of(row, key) is not None:
         return _spread(row, key, scale, digits)
-    if all(value is None for value in values):
+    known = [value for value in each if value is not None]
+    if not known:
         return f"{limit * scale:.{digits}f}+"
-    least = sum(limit if value is None else value for value in values) / len(values)
-    reached = sum(value is not None for value in values)
-    return f"{least * scale:.{digits}f}+ ({reached}/{len(values)} reached)"
+    least = sum(limit if value is None else value for value in each) / len(each)
+    return f"{least * scale:.{digits}f}+ ({len(known)}/{len(each)} reached)"
 
 
-def _ended(row: Numbers) -> str:
+def _ended(row: MethodNumbers) -> str:
     """How a run ended that did not come to its end."""
-    return str(row.get("ended", ""))
+    return row.get("ended", "")
 
 
-def _label(row: Numbers) -> str:
-    return f"{row['name']} ({_ended(row)})" if _ended(row) else str(row["name"])
+def _label(row: MethodNumbers) -> str:
+    return f"{row['name']} ({_ended(row)})" if _ended(row) else row["name"]
 
 
 @dataclass(frozen=True)
@@ -53,21 +58,24 @@ class Column:
     """A heading, how its cells are written, and which value is best: the key of the number and its sign."""
 
     heading: str
-    write: Callable[[Numbers], str]
+    write: Callable[[MethodNumbers], str]
     best: tuple[str, int] | None = None
 
 
-def lead(rows: Sequence[Numbers]) -> Headline:
+def lead(rows: Sequence[MethodNumbers]) -> Headline:
     """The number that the table leads with."""
     return common_headline(row["headline"] for row in rows)
 
 
-def is_numeric(rows: Sequence[Numbers]) -> bool:
+def is_numeric(rows: Sequence[MethodNumbers]) -> bool:
     """Whether the targets are numbers: there are losses and no accuracies."""
     return lead(rows) is LOSS
 
 
-def _against(row: Numbers, key: str, scale: float, digits: int) -> str:
+Compared = Literal["against_best", "rounds_against_best"]
+
+
+def _against(row: MethodNumbers, key: Compared, scale: float, digits: int) -> str:
     """`−2.76 [−3.90, −1.62] distinguishable`: the difference to the best, its interval, and the verdict."""
     found = row.get(key)
     if found is None:
@@ -75,8 +83,9 @@ def _against(row: Numbers, key: str, scale: float, digits: int) -> str:
     parts = []
     if "difference" in found:
         parts.append(f"{found['difference'] * scale:+.{digits}f}")
-    if found.get("low") is not None:
-        parts.append(f"[{found['low'] * scale:.{digits}f}, {found['high'] * scale:.{digits}f}]")
+    low, high = found.get("low"), found.get("high")
+    if low is not None and high is not None:
+        parts.append(f"[{low * scale:.{digits}f}, {high * scale:.{digits}f}]")
     fewer = f" ({found['pairs']} pairs)" if 0 < found["pairs"] < row["seeds"] else ""
     return " ".join([*parts, found["verdict"] + fewer]).replace("-", "−")
 
@@ -97,24 +106,26 @@ def _of_losses() -> list[Column]:
     ]
 
 
-def _of_accuracies(rows: Sequence[Numbers]) -> list[Column]:
+def _of_accuracies(rows: Sequence[MethodNumbers]) -> list[Column]:
     target, first = rows[0]["target"], lead(rows)
     mark = "target" if target is None else f"{target * 100:.1f} %"
     digits = 1 if rows[0]["seeds"] > 1 else 0
-    smooth = any(row[SMOOTHED.key] != row[LAST.key] for row in rows)
+    smooth = any(number_of(row, SMOOTHED.key) != number_of(row, LAST.key) for row in rows)
     other, named = (LAST, "last %") if first is SMOOTHED else (SMOOTHED, "smoothed %")
     return [
         Column(first.words, lambda row: _spread(row, first.key, 100, 2), (first.key, -1)),
         Column(AGAINST, lambda row: _against(row, "against_best", 100, 2)),
         Column(
             f"rounds to {mark}",
-            lambda row: _to_target(row, "rounds_to_target", 1, digits, row["rounds"]),
+            lambda row: _to_target(row, "rounds_to_target", row["rounds_to_target_each"], 1, digits, row["rounds"]),
             ("rounds_to_target", 1),
         ),
         Column(ROUNDS_AGAINST, lambda row: _against(row, "rounds_against_best", 1, digits)),
         Column(
             f"MB to {mark}",
-            lambda row: _to_target(row, "bytes_to_target", 1e-6, 1, row["bytes_down"] + row["bytes_up"]),
+            lambda row: _to_target(
+                row, "bytes_to_target", row["bytes_to_target_each"], 1e-6, 1, row["bytes_down"] + row["bytes_up"]
+            ),
         ),
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
         *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
@@ -124,10 +135,10 @@ def _of_accuracies(rows: Sequence[Numbers]) -> list[Column]:
 
 
 AGAINST, ROUNDS_AGAINST = "against best", "rounds against best"
-_KEYS = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
+_KEYS: dict[str, Compared] = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
 
 
-def columns(rows: Sequence[Numbers]) -> list[Column]:
+def columns(rows: Sequence[MethodNumbers]) -> list[Column]:
     """Most important first; differences only where there are several methods to compare."""
     found = [
         Column("method", _label),
@@ -137,13 +148,13 @@ def columns(rows: Sequence[Numbers]) -> list[Column]:
     return [one for one in found if one.heading not in _KEYS or any(row.get(_KEYS[one.heading]) for row in rows)]
 
 
-def cells(rows: Sequence[Numbers]) -> tuple[list[str], list[list[str]]]:
+def cells(rows: Sequence[MethodNumbers]) -> tuple[list[str], list[list[str]]]:
     """Headings and one list of texts for each method."""
     found = columns(rows)
     return [one.heading for one in found], [[one.write(row) for one in found] for row in rows]
 
 
-def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
+def best(rows: Sequence[MethodNumbers]) -> set[tuple[int, int]]:
     """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss.
 
     Of equal ones all; of runs that did not come to their end none.
@@ -153,12 +164,13 @@ def best(rows: Sequence[Numbers]) -> set[tuple[int, int]]:
         if one.best is None or len(rows) < 2:
             continue
         key, sign = one.best
-        known = {number: sign * row[key] for number, row in enumerate(rows) if row[key] is not None and not _ended(row)}
+        values = {number: number_of(row, key) for number, row in enumerate(rows) if not _ended(row)}
+        known = {number: sign * value for number, value in values.items() if value is not None}
         found |= {(number, column) for number, value in known.items() if value == min(known.values())}
     return found
 
 
-def caption(rows: Sequence[Numbers], scenario: Any) -> str:
+def caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
     """What was run, and what the accuracy is."""
     most = max(row["rounds"] for row in rows)
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
@@ -179,7 +191,7 @@ def caption(rows: Sequence[Numbers], scenario: Any) -> str:
     )
 
 
-def about_differences(rows: Sequence[Numbers]) -> str:
+def about_differences(rows: Sequence[MethodNumbers]) -> str:
     """What the columns against the best say, where there are any."""
     if not any(row.get(key) for row in rows for key in _KEYS.values()):
         return ""
@@ -189,7 +201,7 @@ def about_differences(rows: Sequence[Numbers]) -> str:
     )
 
 
-def _whole_caption(rows: Sequence[Numbers], scenario: Any) -> str:
+def _whole_caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
     return "; ".join(filter(None, (caption(rows, scenario), about_differences(rows))))
 
 
@@ -219,7 +231,7 @@ def _fitting(widths: Sequence[int], width: int) -> list[int]:
     return found
 
 
-def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
+def terminal(rows: Sequence[MethodNumbers], scenario: Scenario, width: int) -> Table:
     """The table for a screen of `width` columns; where they do not fit, cells get two lines and some are left out."""
     head, body = cells(rows)
     bold = best(rows)
@@ -235,7 +247,7 @@ def terminal(rows: Sequence[Numbers], scenario: Any, width: int) -> Table:
     return table
 
 
-def markdown(rows: Sequence[Numbers], scenario: Any) -> str:
+def markdown(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
     head, body = cells(rows)
     body = [[plain(text) for text in line] for line in body]
     bold = best(rows)
@@ -251,7 +263,7 @@ def plain(text: str) -> str:
     return " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def latex(rows: Sequence[Numbers], scenario: Any) -> str:
+def latex(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
     head, body = cells(rows)
     bold = best(rows)
     lines = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\hline"]

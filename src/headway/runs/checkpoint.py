@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,7 +169,7 @@ class Checkpoint:
     def read(self) -> Manifest:
         """The manifest in force, with the current names of slots."""
         manifest, parts = read_manifest(self.manifest), self._parts
-        manifest["clients"] = [[current_name(name, parts), *form] for name, *form in manifest["clients"]]
+        manifest["clients"] = [form._replace(name=current_name(form.name, parts)) for form in manifest["clients"]]
         if manifest["fingerprints"]:
             manifest["fingerprints"]["now"] = with_current_names(manifest["fingerprints"]["now"], parts)
         return manifest
@@ -209,7 +209,7 @@ class Checkpoint:
         self._remove_others(self.read()["server"])
         return progress, store
 
-    def _check_scenario(self, written: dict[str, Any]) -> None:
+    def _check_scenario(self, written: Mapping[str, object]) -> None:
         other = first_difference(written, self.experiment.scenario)
         if other is not None:
             name, now, was = other

@@ -14,7 +14,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ import torch
 from headway.engine.client_rounds import ClientState
 from headway.engine.states import from_row, read_at, row_bytes, write_at
 from headway.errors import DamagedRun
+from headway.runs.manifest import LeafForm
 from headway.trees import named_leaves, nbytes
 
 _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
@@ -44,10 +44,12 @@ class ClientRows:
     def size(self) -> int:
         return self.head_bytes + 2 * self.population * self.row_bytes
 
-    def layout(self) -> list[list[Any]]:
-        """Name, type and shape of each leaf, in the order of a row's bytes."""
+    def layout(self) -> list[LeafForm]:
+        """The form of each leaf, in the order of a row's bytes."""
         found = named_leaves(self.initial_client_state)
-        return [[name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)] for name, leaf in found.items()]
+        return [
+            LeafForm(name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)) for name, leaf in found.items()
+        ]
 
     def _stamps(self, handle: int) -> np.ndarray:
         raw = read_at(handle, self.head_bytes, 0)
@@ -64,14 +66,18 @@ class ClientRows:
             file.truncate(self.size)
             os.fsync(file.fileno())
 
-    def save(self, state_of: Callable[[int], Any], touched: Iterable[int], committed: int, round: int) -> None:
+    def save(
+        self, state_of: Callable[[int], ClientState | None], touched: Iterable[int], committed: int, round: int
+    ) -> None:
         """Write the touched clients as of `round`, leaving what the checkpoint of round `committed` uses."""
         handle = os.open(self.path, os.O_RDWR)
         try:
             stamps = self._stamps(handle)
             for client in sorted(touched):
                 slot = 1 - _current(stamps[client]["round"], committed)
-                content = row_bytes(state_of(client))
+                state = state_of(client)
+                assert state is not None, f"client {client} was touched and has no state"
+                content = row_bytes(state)
                 write_at(handle, content, self._offset(client, slot))
                 stamps[client, slot] = (round, zlib.crc32(content), 0)
             os.fsync(handle)
@@ -124,7 +130,7 @@ class ClientRows:
         return from_row(content, self.initial_client_state)
 
 
-def verify_rows(path: Path, layout: list[list[Any]], round: int, digest: str) -> None:
+def verify_rows(path: Path, layout: list[LeafForm], round: int, digest: str) -> None:
     """Read every row that counts as of a round; `layout` and `digest` are what the manifest says."""
     leaves = {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, kind, shape in layout}
     newcomer: ClientState = {"slots": {"": leaves}}

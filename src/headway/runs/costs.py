@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
-from typing import Any, TypedDict, cast
+from typing import TypedDict
 
 from headway.engine.cost import Cost, cost
 from headway.methods.method import Method
@@ -22,6 +21,17 @@ class CostRecord(TypedDict):
     passes: float
 
 
+def as_record(price: Cost) -> CostRecord:
+    """A price as plain data."""
+    return {
+        "down": price.down,
+        "up": price.up,
+        "client_state": price.client_state,
+        "server_memory": price.server_memory,
+        "passes": price.passes,
+    }
+
+
 def cost_record(method: Method) -> CostRecord | None:
     """The cost of a method of the catalogue; None for a user's own, whose parts are called by its own run only."""
     return _of_name(method.name) if catalogue_method(method.name) == method else None
@@ -29,10 +39,10 @@ def cost_record(method: Method) -> CostRecord | None:
 
 @cache
 def _of_name(name: str) -> CostRecord:
-    return cast(CostRecord, dataclasses.asdict(cost(spelled(name))))
+    return as_record(cost(spelled(name)))
 
 
-def is_cost(value: Any) -> bool:
+def is_cost(value: object) -> bool:
     """Whether a value that was read from a file is such a record."""
-    names = {field.name for field in dataclasses.fields(Cost)}
+    names = CostRecord.__annotations__.keys()
     return isinstance(value, dict) and value.keys() == names and all(type(part) is float for part in value.values())

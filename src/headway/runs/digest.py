@@ -15,9 +15,8 @@ import inspect
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,10 +28,11 @@ from headway.vectors import Vector
 _LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *sys.stdlib_module_names}) - {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, enum.Enum)
 _NAMED = (torch.dtype, torch.device, np.dtype, np.generic)
+_Collection = Mapping[object, object] | tuple[object, ...] | list[object] | set[object] | frozenset[object]
 _PYTHON = f"bytecode of Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """A sum over everything that a value says and does."""
     return _Digest().of(value)
 
@@ -50,11 +50,11 @@ class _Digest:
 
     def __init__(self) -> None:
         self.sum = hashlib.sha256()
-        self.seen: dict[int, tuple[int, Any]] = {}
+        self.seen: dict[int, tuple[int, object]] = {}
         self.within: set[int] = set()
         """The collections that are being added: one that holds itself ends there."""
 
-    def of(self, value: Any) -> str:
+    def of(self, value: object) -> str:
         self.add(value)
         return self.sum.hexdigest()
 
@@ -63,7 +63,7 @@ class _Digest:
             raw = word if isinstance(word, bytes) else word.encode("utf-8", "surrogatepass")
             self.sum.update(f"{len(raw)}:".encode() + raw)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         if isinstance(value, _PLAIN):
             self.write(type(value).__name__, repr(value))
         elif isinstance(value, PurePath):
@@ -78,7 +78,7 @@ class _Digest:
             self.seen[id(value)] = len(self.seen), value
             self._add_new(value)
 
-    def _add_new(self, value: Any) -> None:
+    def _add_new(self, value: object) -> None:
         if isinstance(value, Tensor | np.ndarray):
             self.write("array", str(value.dtype), str(tuple(value.shape)), content(value))
         elif isinstance(value, functools.partial):
@@ -98,12 +98,12 @@ class _Digest:
         else:
             self._add_object(value)
 
-    def _add_all(self, kind: str, *values: Any) -> None:
+    def _add_all(self, kind: str, *values: object) -> None:
         self.write(kind, str(len(values)))
         for value in values:
             self.add(value)
 
-    def _add_collection(self, value: Any) -> None:
+    def _add_collection(self, value: _Collection) -> None:
         if id(value) in self.within:
             self.write("itself")
             return
@@ -152,15 +152,20 @@ class _Digest:
         for base in kind.__bases__:
             self.add(base)
         for name, part in sorted(vars(kind).items()):
-            body = part.fget if isinstance(part, property) else getattr(part, "__func__", part)
-            if not source and (isinstance(body, types.FunctionType) or not name.startswith("__")):
+            if source:
+                self._add_surroundings_of_method(name, part)
+            elif isinstance(_body(part), types.FunctionType) or not name.startswith("__"):
                 self.write("attribute", name)
                 self.add(part)
-            elif isinstance(body, types.FunctionType) and not body.__code__.co_filename.startswith("<"):
-                self.write("method", name)  # its body is in the source of the class; what `dataclass` makes is not
-                self._add_surroundings(body)
 
-    def _add_object(self, value: Any) -> None:
+    def _add_surroundings_of_method(self, name: str, part: object) -> None:
+        """What a method takes from outside: its body is in the source of the class, but for what `dataclass` makes."""
+        body = _body(part)
+        if isinstance(body, types.FunctionType) and not body.__code__.co_filename.startswith("<"):
+            self.write("method", name)
+            self._add_surroundings(body)
+
+    def _add_object(self, value: object) -> None:
         """Its class and its fields; of an object of Python's or a library's the class only, but for ours."""
         if isinstance(value, types.ModuleType):
             self.write("module", value.__name__)
@@ -190,16 +195,21 @@ class _Digest:
                 self.write("frozen", content(leaf))
 
 
-def _package(value: Any) -> str:
+def _body(part: object) -> object:
+    """The function behind a property, a class method or a static method; all else as it is."""
+    return part.fget if isinstance(part, property) else getattr(part, "__func__", part)
+
+
+def _package(value: object) -> str:
     """The package that a function or class is of; its modules may be arranged otherwise in another version."""
     return str(getattr(value, "__module__", None) or "").partition(".")[0]
 
 
-def _of_library(value: Any) -> bool:
+def _of_library(value: object) -> bool:
     return _package(value) in _LIBRARIES
 
 
-def _source(value: Any) -> str | None:
+def _source(value: types.FunctionType | type) -> str | None:
     try:
         return textwrap.dedent(inspect.getsource(value)).rstrip()
     except (OSError, TypeError, IndentationError, SyntaxError):
@@ -212,7 +222,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """Names and values of the globals of a body, and of what it takes from modules of one's own."""
     names = sorted(_names(function.__code__))
     for name in names:
@@ -224,7 +234,7 @@ def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{part}", getattr(value, part)) for part in names if hasattr(value, part))
 
 
-def _fields(value: Any) -> list[tuple[str, Any]]:
+def _fields(value: object) -> list[tuple[str, object]]:
     """The fields of an object, without what it only remembers (`cached_property`)."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
@@ -236,16 +246,18 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(value, name, None)) for name in names]
 
 
-def _slots(space: Mapping[str, Any]) -> tuple[str, ...]:
+def _slots(space: Mapping[str, object]) -> tuple[str, ...]:
     slots = space.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+    if isinstance(slots, str):
+        return (slots,)
+    return tuple(slots) if isinstance(slots, Iterable) else ()
 
 
-def _remembers(part: Any) -> bool:
+def _remembers(part: object) -> bool:
     return isinstance(part, functools.cached_property)
 
 
-def _settings(module: nn.Module) -> list[tuple[str, Any]]:
+def _settings(module: nn.Module) -> list[tuple[str, object]]:
     """What a layer of one's own keeps beside its numbers and layers: `self.scale = 2.0`, an activation, a mask."""
     own = {"training", *vars(nn.Module())}
     return [(name, value) for name, value in _fields(module) if name not in own]

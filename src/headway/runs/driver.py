@@ -207,7 +207,7 @@ class _Run:
             self._save()  # before it is told: with a save in every round, no round that was seen is trained again
         if "failures" in record and not self.told_of_failures:
             self.told_of_failures = True
-            observer.tell(in_words(dict(record)))
+            observer.tell(in_words(record))
         observer.round(record)
         self.tracking.round(record)
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -63,7 +62,7 @@ def _path(experiment: Experiment, asked: str) -> Path | None:
     return None
 
 
-def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
+def _about(experiment: Experiment, asked: str) -> dict[str, object]:
     """On what the fastest executor depends."""
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
@@ -81,7 +80,7 @@ def _about(experiment: Experiment, asked: str) -> dict[str, Any]:
     }
 
 
-def _sample(federation: Federation) -> list[Any]:
+def _sample(federation: Federation) -> list[object]:
     """Type of the targets and shape of a sample."""
     types, shape = [str(part.dtype) for part in leaves_of(federation.train.y)], federation.sample_shape
     return [*types, *(shape if isinstance(shape, tuple) else shape.items())]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _as_json(content: Any) -> bytes:
+def _as_json(content: object) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     write_atomically(path, _as_json(content))
 
 
-def parsed(content: bytes | str) -> Any:
+def parsed(content: bytes | str) -> object:
     """What JSON says; a `ValueError` with its reason where it is none that Headway writes."""
     try:
         return json.loads(content, parse_constant=_refuse)
@@ -78,18 +79,18 @@ CHECK = "check"
 """The last key of a checked JSON file: `checksum` of all others."""
 
 
-def checksum(content: Any) -> str:
+def checksum(content: object) -> str:
     """The SHA-256 of plain data, written with sorted keys: spaces and line ends of a file do not count."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def sealed_json(content: dict[str, Any]) -> bytes:
+def sealed_json(content: Mapping[str, object]) -> bytes:
     """An object as JSON, with its checksum last."""
     kept = {name: value for name, value in content.items() if name != CHECK}
     return _as_json({**kept, CHECK: checksum(json.loads(json.dumps(kept)))})
 
 
-def write_checked(path: Path, content: dict[str, Any]) -> None:
+def write_checked(path: Path, content: Mapping[str, object]) -> None:
     """Write an object with its checksum."""
     write_atomically(path, sealed_json(content))
 

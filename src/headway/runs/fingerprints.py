@@ -111,17 +111,21 @@ def settle(
     changed = differences(before["now"], now)
     if not changed or (changed == [SPLIT] and not accept):
         return before
-    what = ", ".join(changed)
     if not accept:
-        named = experiment.scenario.data != "own" and not any("model" in one or "method" in one for one in changed)
-        subject = f"the data '{experiment.scenario.data}'" if named else "what is given"
-        raise UserError(
-            f"{subject} is not what {folder} was run with: {what} changed; start a new run, or go on with what "
-            "has changed by accept_changes=True (--accept-changes)"
-        )
-    tell(f"goes on from round {manifest['round']} with what has changed: {what}")
+        raise _refused(changed, experiment.scenario.data, folder)
+    tell(f"goes on from round {manifest['round']} with what has changed: {', '.join(changed)}")
     accepted: AcceptedChange = {"after round": manifest["round"], "changed": changed}
     return {"now": now, "accepted": [*before.get("accepted", []), accepted]}
+
+
+def _refused(changed: list[str], data: str, folder: Path) -> UserError:
+    """The error for a run whose data, model or method are not what it began with."""
+    named = data != "own" and not any("model" in one or "method" in one for one in changed)
+    subject = f"the data '{data}'" if named else "what is given"
+    return UserError(
+        f"{subject} is not what {folder} was run with: {', '.join(changed)} changed; start a new run, or go on with "
+        "what has changed by accept_changes=True (--accept-changes)"
+    )
 
 
 def differences(before: Fingerprints, now: Fingerprints) -> list[str]:

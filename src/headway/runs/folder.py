@@ -89,10 +89,7 @@ def read(folder: Path, whole: bool = False) -> RunFolder:
     chosen, kept, ended = scenario(folder), manifest(folder), summary(folder)
     if chosen.method is None:
         raise UserError(f"{folder / 'scenario.toml'} names no method")
-    round = kept["round"] if kept is not None else ended.get("rounds") if ended.get("finished") else None
-    if round is not None and type(round) is not int:
-        raise UserError(f"{folder / 'summary.json'} is damaged: it does not tell how many rounds were run")
-    path = folder / ROUNDS
+    path, round = folder / ROUNDS, _last_round(folder, kept, ended)
     rounds = records.load(path, round)
     if kept is not None and kept["rounds"] is not None:
         _same(rounds.chain.numbers == kept["rounds"], path, "the checkpoint was made with", round)
@@ -102,6 +99,16 @@ def read(folder: Path, whole: bool = False) -> RunFolder:
         _same(rounds.chain.whole == ended["chain"], path, "summary.json was made of", round)
     more = whole and path.is_file() and path.stat().st_size > rounds.size
     return RunFolder(folder, chosen, records.load(path) if more else rounds, kept, ended)
+
+
+def _last_round(folder: Path, kept: Manifest | None, ended: Summary) -> int | None:
+    """The round of the checkpoint, else the last one of a finished run; None where neither is known."""
+    if kept is not None:
+        return kept["round"]
+    round: object = ended.get("rounds") if ended.get("finished") else None
+    if round is None or type(round) is int:
+        return round
+    raise UserError(f"{folder / 'summary.json'} is damaged: it does not tell how many rounds were run")
 
 
 def _same(same: bool, path: Path, what: str, round: int | None) -> None:
@@ -150,15 +157,20 @@ def scenario(folder: Path) -> Scenario:
     found = from_toml(text, str(path))
     kept, ended = manifest(folder), summary(folder)
     _check_settings(path, found, kept, ended)
-    written = re.match(rf"{_HEAD}(\w+)", text)
-    if written is not None and written[1] != _seal(text):
+    _check_seal(path, text, found, kept)
+    return found
+
+
+def _check_seal(path: Path, text: str, found: Scenario, kept: Manifest | None) -> None:
+    """Compare the settings with the checksums of them, in the first line and in a study's file."""
+    own, written = _seal(text), re.match(rf"{_HEAD}(\w+)", text)
+    if written is not None and written[1] != own:
         raise _changed(path, _other_end(found, kept) or "its settings are not those that its first line was made of")
-    if written is None and (_ends(kept) or _checked_study(folder)):
+    if written is None and (_ends(kept) or _checked_study(path.parent)):
         raise _changed(path, "the first line, with the checksum of its settings, is gone")
-    study, own = folder / "study.json", _seal(text)
+    study = path.with_name("study.json")
     if study.is_file() and read_checked(study).get("scenario", own) != own:
         raise _changed(path, "its settings are not those that study.json was written with")
-    return found
 
 
 def _checked_study(folder: Path) -> bool:

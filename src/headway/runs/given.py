@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from torch import nn
 
@@ -19,14 +19,14 @@ class OwnObjects(TypedDict, total=False):
     """A user's own model, data and task; what is not given is as the scenario names it."""
 
     model: nn.Module
-    clients: Sequence[Any]
-    test: Any
+    clients: Sequence[object]
+    test: object
     task: OwnTask
     metrics: Sequence[object]
     padding: Padding
 
 
-Clients = int | Sequence[Any]
+Clients = int | Sequence[object]
 """A number of clients, or one dataset for each."""
 
 
@@ -37,7 +37,7 @@ _SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
 """What may be given as a setting of the scenario or as an object: of these types it is a setting."""
 
 
-def split_settings(settings: Mapping[str, Any], **given: object) -> tuple[dict[str, Any], OwnObjects]:
+def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dict[str, object], OwnObjects]:
     """(settings, objects): a model that is named and clients that are counted are settings of the scenario."""
     named = {name for name, kind in _SETTINGS.items() if isinstance(given.get(name), kind)}
     objects = own_objects(**{name: value for name, value in given.items() if name not in named})
@@ -49,6 +49,12 @@ def own_objects(**given: object) -> OwnObjects:
     if isinstance(given.get("metrics"), tuple | list) and not given["metrics"]:
         given["metrics"] = None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
+
+
+def own_settings(objects: OwnObjects) -> dict[str, str]:
+    """The settings that say that the model or the data are a user's own."""
+    model = {"model": "own"} if "model" in objects else {}
+    return {**model, **({"data": "own", "partition": "own"} if "clients" in objects else {})}
 
 
 def catalogue_method(name: str) -> Method | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -32,8 +31,8 @@ def load_run(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
     padding: Padding = None,

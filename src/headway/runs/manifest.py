@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
 import torch
 
@@ -46,14 +46,22 @@ class SmoothedRecord(TypedDict):
     weight: float
 
 
+class LeafForm(NamedTuple):
+    """A tensor of a client's row; in JSON a list."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+
+
 class Manifest(TypedDict):
     """What manifest.json holds, without its checksum. None stands for what earlier versions did not write."""
 
     format: int
     round: int
-    scenario: dict[str, Any]
+    scenario: dict[str, object]
     """The settings on which the numbers depend."""
-    ends: dict[str, Any] | None
+    ends: dict[str, object] | None
     """The settings that say when the run ends."""
     fingerprints: Fingerprinted | None
     server: str
@@ -68,39 +76,40 @@ class Manifest(TypedDict):
     executor: str
     totals: Totals
     smoothed: SmoothedRecord
-    clients: list[list[Any]]
-    """Name, type and shape of each tensor in a client's row."""
+    clients: list[LeafForm]
+    """The tensors in a client's row."""
     stamps: str
     """The digest of the rows' stamps."""
     cost: NotRequired[CostRecord | None]
 
 
-Check = Callable[[Any], bool]
+Check = Callable[[object], bool]
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
 def _has_parts(**parts: Check) -> Check:
     """Whether a value is an object with these parts and no others."""
 
-    def fits(value: Any) -> bool:
-        known = isinstance(value, dict) and value.keys() == parts.keys()
-        return known and all(part(value[name]) for name, part in parts.items())
+    def fits(value: object) -> bool:
+        if not isinstance(value, dict) or value.keys() != parts.keys():
+            return False
+        return all(part(value[name]) for name, part in parts.items())
 
     return fits
 
 
-def _is_leaf(value: Any) -> bool:
+def _is_leaf(value: object) -> bool:
     """Name, type and shape of a tensor in a client's row."""
     if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], list):
         return False
@@ -111,7 +120,7 @@ def _is_leaf(value: Any) -> bool:
 _CHECKS: dict[str, Check] = {
     "round": _is_count,
     "scenario": lambda value: isinstance(value, dict),
-    "server": lambda value: _is_text(value) and re.fullmatch(r"server-\d+\.safetensors", value) is not None,
+    "server": lambda value: isinstance(value, str) and re.fullmatch(r"server-\d+\.safetensors", value) is not None,
     "sha256": _is_text,
     "executor": lambda value: value in EXECUTORS,
     "totals": _has_parts(
@@ -129,7 +138,7 @@ _CHECKS_OF_FORMAT_2: dict[str, Check] = {
     "ends": lambda value: isinstance(value, dict),
     "split": _is_text,
     "fingerprints": lambda value: not value or (isinstance(value, dict) and isinstance(value.get("now"), dict)),
-    "threads": lambda value: value is None or (_is_count(value) and value > 0),
+    "threads": lambda value: value is None or (_is_count(value) and value != 0),
     "cost": lambda value: value is None or is_cost(value),
 }
 
@@ -145,4 +154,5 @@ def read_manifest(path: Path) -> Manifest:
     for name, fits in checks.items():
         if not fits(manifest.get(name)):
             raise DamagedRun(f"the checkpoint is damaged: {path} does not have its '{name}'")
-    return cast(Manifest, dict.fromkeys(_CHECKS_OF_FORMAT_2) | manifest)
+    forms = [LeafForm(*form) for form in manifest["clients"]]
+    return cast(Manifest, dict.fromkeys(_CHECKS_OF_FORMAT_2) | manifest | {"clients": forms})

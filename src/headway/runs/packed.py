@@ -12,7 +12,7 @@ import json
 import lzma
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from headway.errors import DamagedRun
 from headway.records import RoundRecord
@@ -24,7 +24,7 @@ _DIGITS = 6
 _DIGITS_OF_TIMES = 3
 
 
-def _kept(name: str, value: Any) -> Any:
+def _kept(name: str, value: object) -> object:
     if name in _EXACT or not isinstance(value, float):
         return value
     return float(f"{value:.{_DIGITS_OF_TIMES if name.startswith('seconds_') else _DIGITS}g}")
@@ -73,14 +73,19 @@ def _unpacked(packed: bytes) -> bytes:
 def read(path: Path) -> list[RoundRecord]:
     """Every record, its names in the order in which they first came up."""
     try:
-        columns = parsed(_unpacked(content(path)).decode())
+        columns = _columns(parsed(_unpacked(content(path)).decode()))
     except (lzma.LZMAError, ValueError) as fault:
         raise DamagedRun(f"{path} is damaged: {fault}") from None
-    numbers = columns.get("round") if isinstance(columns, dict) else None
-    if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-        raise DamagedRun(f"{path} is damaged: it has no list of rounds")
-    if any(not isinstance(column, list) or len(column) != len(numbers) for column in columns.values()):
-        raise DamagedRun(f"{path} is damaged: its lists are not of {len(numbers)} rounds")
     rows = zip(*columns.values(), strict=True)
     records = [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in rows]
     return cast(list[RoundRecord], records)
+
+
+def _columns(held: object) -> dict[str, list[object]]:
+    """The list of each name; a `ValueError` where they are not of the same rounds."""
+    numbers = held.get("round") if isinstance(held, dict) else None
+    if not isinstance(held, dict) or not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
+        raise ValueError("it has no list of rounds")
+    if any(not isinstance(column, list) or len(column) != len(numbers) for column in held.values()):
+        raise ValueError(f"its lists are not of {len(numbers)} rounds")
+    return held

@@ -14,13 +14,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from headway.errors import DamagedRun, UserError
-from headway.records import RoundRecord
+from headway.records import FailedClient, RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
 
@@ -86,32 +86,55 @@ def load(path: Path, round: int | None = None) -> Rounds:
         return _packed(kept, round)
     content = path.read_bytes() if path.is_file() else b""
     checked = CHAIN.encode() in content
-    records: list[RoundRecord] = []
-    chain, held, size = "", False, 0
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
-        if round is not None and number > round:
-            break
-        try:
-            record = parsed(line)
-            check = record.pop(CHAIN, None) if isinstance(record, dict) else None
-            _check(record, number, strict=checked or round is not None)
-            chain = _linked(chain, record) if checked else ""
-            if check not in (None, chain):
-                raise ValueError("it is not what was written after the lines before it (its checksum differs)")
-            if check is None and held:
-                raise ValueError("it has no checksum, the lines before it have")
-        except ValueError as fault:
-            raise DamagedRun(f"{path}, line {number} is damaged: {fault}; {_sound(number - 1)}") from None
-        if records and record["round"] <= records[-1]["round"]:
-            raise DamagedRun(f"{path}, line {number} is damaged: it is of round {record['round']} again")
-        held = held or check is not None
-        records.append(record)
-        size += len(line) + 1
-    if round is not None and len(records) < round:
+    found = _Lines(path, checked, strict=checked or round is not None)
+    for line in content.split(b"\n")[:-1][:round]:
+        found.take(line)
+    if round is not None and len(found.records) < round:
         raise DamagedRun(
-            f"{path} does not hold rounds 1 to {round}, which the checkpoint was made after; {_sound(len(records))}"
+            f"{path} does not hold rounds 1 to {round}, which the checkpoint was made after; "
+            f"{_sound(len(found.records))}"
         )
-    return Rounds(records, held or not records, size)
+    return Rounds(found.records, found.has_checksums or not found.records, found.size)
+
+
+@dataclass
+class _Lines:
+    """The lines of a rounds.jsonl, checked one after another."""
+
+    path: Path
+    checked: bool
+    """Whether a checksum is in the file."""
+    strict: bool
+    records: list[RoundRecord] = field(default_factory=list)
+    size: int = 0
+    chain: str = ""
+    has_checksums: bool = False
+    """Whether a line before had one."""
+
+    def take(self, line: bytes) -> None:
+        """Add the record of the next line, or refuse the line."""
+        number = len(self.records) + 1
+        try:
+            record = self._linked_record(line, number)
+        except ValueError as fault:
+            raise DamagedRun(f"{self.path}, line {number} is damaged: {fault}; {_sound(number - 1)}") from None
+        if self.records and record["round"] <= self.records[-1]["round"]:
+            raise DamagedRun(f"{self.path}, line {number} is damaged: it is of round {record['round']} again")
+        self.records.append(record)
+        self.size += len(line) + 1
+
+    def _linked_record(self, line: bytes, number: int) -> RoundRecord:
+        """The record in a line, without its checksum, which must be that of all lines up to it."""
+        record = parsed(line)
+        check = record.pop(CHAIN, None) if isinstance(record, dict) else None
+        checked = _checked(record, number, self.strict)
+        self.chain = _linked(self.chain, checked) if self.checked else ""
+        if check not in (None, self.chain):
+            raise ValueError("it is not what was written after the lines before it (its checksum differs)")
+        if check is None and self.has_checksums:
+            raise ValueError("it has no checksum, the lines before it have")
+        self.has_checksums = check is not None
+        return checked
 
 
 def _sound(rounds: int) -> str:
@@ -123,10 +146,10 @@ def _sound(rounds: int) -> str:
 def _packed(path: Path, round: int | None) -> Rounds:
     """The rounds of a run that is kept for others."""
     content = packed.content(path)
-    records = packed.read(path)
-    for number, record in enumerate(records, 1):
+    records = []
+    for number, record in enumerate(packed.read(path), 1):
         try:
-            _check(record, number, strict=round is not None)
+            records.append(_checked(record, number, strict=round is not None))
         except ValueError as fault:
             raise DamagedRun(f"{path} is damaged: round {number}: {fault}") from None
     if round is not None and len(records) < round:
@@ -139,33 +162,48 @@ def read(path: Path) -> list[RoundRecord]:
     return load(path).records
 
 
-def _check(record: Any, number: int, strict: bool) -> None:
-    """Refuse what is not the record of a round; `strict`: of this round, with all that a summary is made of."""
+def _checked(record: object, number: int, strict: bool) -> RoundRecord:
+    """A record as it was read, or a `ValueError` where it is not that of a round.
+
+    `strict`: it must be of this round, with all that a summary is made of.
+    """
     if not isinstance(record, dict) or type(record.get("round")) is not int:
         raise ValueError("it is not the record of a round")
     if strict and record["round"] != number:
         raise ValueError(f"it is of round {record['round']}, where round {number} should be")
-    for name in _NEEDED:
-        if strict and name not in record:
+    for name in _NEEDED if strict else ():
+        if name not in record:
             raise ValueError(f"it does not have '{name}'")
     for name, value in record.items():
         if not _OTHERS.get(name, _number)(value):
             raise ValueError(f"'{name}' is {json.dumps(value)[:40]}")
+    return cast(RoundRecord, record)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _place(value: Any) -> bool:
+def _place(value: object) -> bool:
     return value in ("test", "validation")
 
 
-def _listed(value: Any) -> bool:
+def _listed(value: object) -> bool:
     return isinstance(value, list) and all(type(client) is int for client in value)
 
 
-_OTHERS = {"clients": _listed, "measured_on": _place}
+def _failures(value: object) -> bool:
+    """Whether a value is a list of clients that were skipped, each with its cause."""
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and one.keys() == FailedClient.__annotations__.keys()
+        and type(one["client"]) is int
+        and isinstance(one["cause"], str)
+        for one in value
+    )
+
+
+_OTHERS = {"clients": _listed, "measured_on": _place, "failures": _failures}
 """What is not a number."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -44,8 +44,13 @@ class Result:
     def summary(self) -> Summary:
         """The run's numbers by name; what it did not measure is None."""
         one = self.scenario
-        about = {"name": self.method, "seed": one.seed, "executor": self.executor, "buffers": one.buffers}
-        return cast(Summary, {**about, **summarise(self.records, one.target, one.smoothing)})
+        about: Summary = {
+            "name": self.method,
+            "seed": one.seed,
+            "executor": self.executor,
+            "buffers": one.buffers,
+        }
+        return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @property
     def rounds(self) -> pandas.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -28,8 +27,8 @@ def resume(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[Any] | None = None,
-    test: Any = None,
+    clients: Sequence[object] | None = None,
+    test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
     padding: Padding = None,

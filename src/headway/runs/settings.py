@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from headway.scenario import Scenario, settings_of
 
@@ -25,7 +24,7 @@ RESUMABLE = EDITABLE | set(ENDS)
 COMPARABLE = settings_of("execution", "identity") | {"target"}
 """May differ between runs in one table, whose target is that of its first run."""
 
-TUNED = settings_of("training") - {"rounds", "batches", "loss", "precision"}
+TUNED = settings_of("training") - {"rounds", "batches", "buffers", "augmentation", "precision"}
 """Settings of the training that are tuned for each method: these may differ between methods where a user allows it."""
 
 REPRODUCIBLE = EXECUTION | {"precision"}
@@ -40,12 +39,12 @@ SAME_WORK = (
 """Settings that make a local step neither slower nor faster: an executor that was measured with others is fast here."""
 
 
-def without(scenario: Scenario, names: Collection[str]) -> dict[str, Any]:
+def without(scenario: Scenario, names: Collection[str]) -> dict[str, object]:
     """The settings of a scenario that are set, without those with these names."""
     return {name: value for name, value in scenario.as_dict().items() if name not in names}
 
 
-def first_difference(written: Mapping[str, Any], scenario: Scenario) -> tuple[str, Any, Any] | None:
+def first_difference(written: Mapping[str, object], scenario: Scenario) -> tuple[str, object, object] | None:
     """The first setting on which numbers depend that is not what a checkpoint has: name, what it is, what it was.
 
     A setting that the checkpoint does not have came later: its default is what was done before.

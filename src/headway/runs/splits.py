@@ -78,11 +78,20 @@ def write_or_check(folder: Path, experiment: Experiment, accept: bool = False, e
         return ""
     path, now = folder / "split.npz", _held(experiment.federation)
     digest = _digest(now)
-    if not accept and not path.is_file() and expected not in (None, digest):
-        raise DamagedRun(f"{path} is missing, and data or split are not what {folder} was run with; put it back")
+    if not accept:
+        _check(path, experiment, now, expected in (None, digest))
     if accept or not path.is_file():
         write_atomically(path, _packed(now))
-        return digest
+    return digest
+
+
+def _check(path: Path, experiment: Experiment, now: dict[str, np.ndarray], as_expected: bool) -> None:
+    """Refuse a split that is not the one in the file, and one that is not `as_expected` by the checkpoint."""
+    folder = path.parent
+    if not path.is_file():
+        if as_expected:
+            return
+        raise DamagedRun(f"{path} is missing, and data or split are not what {folder} was run with; put it back")
     written = _read(path)
     if "fingerprint" in written and written["fingerprint"] != _old_fingerprint(experiment.federation):
         raise UserError(f"the data '{experiment.scenario.data}' is not what {folder} was run with; start a new run")
@@ -91,9 +100,8 @@ def write_or_check(folder: Path, experiment: Experiment, accept: bool = False, e
             f"the split '{experiment.scenario.partition}' is not the one in {path}; start a new run, or put back the "
             "files and the version of headway that the run began with"
         )
-    if expected not in (None, digest):
+    if not as_expected:
         raise DamagedRun(f"{path} is not the split that {folder} was run with; put it back")
-    return digest
 
 
 def verify(folder: Path, expected: str | None) -> None:

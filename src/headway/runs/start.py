@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -30,14 +29,14 @@ def simulate(
     *,
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
-    test: Any = None,
+    test: object = None,
     task: str | OwnTask | None = None,
     metrics: Metrics = (),
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
-    **settings: Any,
+    **settings: object,
 ) -> Result:
     """Run one method on one scenario, with one seed.
 

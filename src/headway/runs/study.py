@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,13 +13,14 @@ from headway.data.own_samples import Padding
 from headway.errors import Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
+from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, split_settings
+from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
@@ -58,14 +58,16 @@ class Study:
         """The number that its tables and pictures lead with."""
         return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[MethodNumbers]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""
-        target, rows, each = self.target, [], {}
+        target = self.target
+        rows: list[MethodNumbers] = []
+        each: dict[str, dict[int, RunNumbers]] = {}
         for name, seeds in self.runs.items():
             numbers = [summarise(one.records, target, one.scenario.smoothing) for one in seeds]
             ended = next(filter(None, map(_short, seeds)), "")
             folders = [str(one.folder) for one in seeds if one.folder]
-            rows.append(over_seeds(name, numbers) | {"ended": ended, "folders": folders})
+            rows.append({**over_seeds(name, numbers), "ended": ended, "folders": folders})
             if not ended:
                 each[name] = {one.scenario.seed: found for one, found in zip(seeds, numbers, strict=True)}
         return beside_best(rows, each)
@@ -122,14 +124,14 @@ def compare(
     *,
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
-    test: Any = None,
+    test: object = None,
     task: str | OwnTask | None = None,
     metrics: Metrics = (),
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
     track: str | Sequence[str] = (),
-    **settings: Any,
+    **settings: object,
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are as of `simulate`.
 
@@ -146,10 +148,7 @@ def compare(
     named, objects = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
-    if "model" in objects:
-        named["model"] = "own"
-    if "clients" in objects:
-        named |= {"data": "own", "partition": "own"}
+    named |= own_settings(objects)
     chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
     built = [checked_method(method) for method in methods]
     _check_different([method.name for method in built])

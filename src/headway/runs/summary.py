@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from headway.measure.numbers import RunNumbers
 from headway.runs.costs import CostRecord
 from headway.runs.environment import MadeOn
 from headway.runs.manifest import AcceptedChange
 
 
-class Summary(TypedDict, total=False):
-    """The numbers of a run; those it did not measure are None. Files of earlier versions have fewer."""
+class Summary(RunNumbers, total=False):
+    """The numbers of a run, and how it was made and came to its end."""
 
     finished: bool
     failure: str
@@ -21,32 +20,6 @@ class Summary(TypedDict, total=False):
     seed: int
     executor: str
     buffers: str
-    rounds: int
-    measured_on: str
-    headline: str
-    smoothed_accuracy: float | None
-    last_accuracy: float | None
-    best_accuracy: float | None
-    accuracy: float | None
-    accuracy_raw: float | None
-    accuracy_top: float | None
-    loss: float | None
-    rmse: float | None
-    r2: float | None
-    client_accuracy_std: float | None
-    client_accuracy_low: float | None
-    target: float | None
-    rounds_to_target: int | None
-    rounds_to_target_raw: int | None
-    bytes_to_target: int | None
-    bytes_down: int
-    bytes_up: int
-    bytes_per_round: float
-    steps: int
-    padding: float | None
-    seconds: float
-    failed: int
-    """How often clients failed and were skipped, where they may be."""
 
     accepted_changes: list[AcceptedChange]
     environment: MadeOn

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
 
 from headway.elsewhere import pointer
 from headway.errors import UserError, nearest, shown
@@ -19,9 +18,11 @@ from headway.methods.spelling import owner, pieces, with_option
 from headway.runs.files import slug
 from headway.scenario import Scenario, field_type, settings_of
 
-Grid = dict[str, tuple[Any, ...]]
+Value = bool | int | float | str | None
+"""What an argument of a method or a setting of a scenario can be."""
+Grid = dict[str, tuple[Value, ...]]
 """The values of each name, in the order they are tried."""
-Asked = str | Mapping[str, Sequence[Any]] | Sequence[str]
+Asked = str | Mapping[str, Sequence[object]] | Sequence[str]
 """`"papers"`, `{"lam": [0.8, 0.9]}`, or texts such as `["papers", "lam=0.8,0.9"]`."""
 
 _SHARED = settings_of("identity", "watching", "execution") | {
@@ -35,9 +36,9 @@ class Candidate:
     """One combination of values: a method as it is spelled, and settings of the scenario."""
 
     number: int
-    values: Mapping[str, Any]
+    values: Mapping[str, Value]
     method: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Value]
 
     @property
     def label(self) -> str:
@@ -48,7 +49,7 @@ class Candidate:
         return f"{self.number:03d}-{slug(self.label)[:80]}"
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as it is written after `name=` on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -76,14 +77,17 @@ def grid(method: str, asked: Asked) -> Grid:
     return found
 
 
-def _listed(asked: object) -> list[Any]:
+def _listed(asked: object) -> list[str | Mapping[str, object]]:
     """Grids one by one, each a text or a mapping."""
-    given = [asked] if isinstance(asked, str | Mapping) else asked
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Mapping) for one in given):
+    if isinstance(asked, str | Mapping):
+        return [asked]
+    given = asked if isinstance(asked, list | tuple) else [asked]
+    found = [one for one in given if isinstance(one, str | Mapping)]
+    if len(found) < len(given):
         raise UserError(
             f"grid is {shown(asked)}; write it as {{'lam': [0.8, 0.9]}} or 'lam=0.8,0.9', or name a paper's"
         )
-    return list(given)
+    return found
 
 
 def _read(given: str) -> dict[str, list[str]]:
@@ -92,7 +96,7 @@ def _read(given: str) -> dict[str, list[str]]:
     return {name.strip(): [value.strip() for value in values.split(",")]}
 
 
-def named(method: str, name: str) -> dict[str, Any]:
+def named(method: str, name: str) -> Values:
     """A paper's grid for a method; `papers` is that of the first paper that has one."""
     papers = published()
     if name not in papers and name != "papers":
@@ -101,24 +105,46 @@ def named(method: str, name: str) -> dict[str, Any]:
             f"there is no grid '{name}'{nearest(name, known)} ({', '.join(known)}, or NAME=VALUE,VALUE such as "
             "lam=0.8,0.9)"
         )
-    entry = method.partition(":")[0].strip()
-    for paper in papers if name == "papers" else [name]:
-        if entry in papers[paper] and entry not in _ABOUT and len(pieces(method)) == 1:
-            return {**papers[paper].get("every", {}), **papers[paper][entry]}
+    for paper in papers.values() if name == "papers" else [papers[name]]:
+        found = paper.of(method)
+        if found is not None:
+            return found
     where = "no paper searched" if name == "papers" else f"the grids of {name} do not have"
-    known = sorted({own for paper in papers.values() for own in paper} - set(_ABOUT))
+    known = sorted({own for paper in papers.values() for own in paper.methods})
     raise UserError(f"{where} a grid for '{method}' (there are for {', '.join(known)}); write --grid NAME=VALUE,VALUE")
 
 
-_ABOUT = ("source", "note", "every")
+Values = Mapping[str, Sequence[Value]]
+"""What a paper tried of each name."""
 
 
-def published() -> dict[str, dict[str, Any]]:
-    """grids.toml: for each paper its source, what holds for every method, and each method's own values."""
-    return tomllib.loads(files("headway.tuning").joinpath("grids.toml").read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class PaperGrids:
+    """What a paper searched, and where it says so."""
+
+    source: str
+    note: str
+    every: Values
+    """What holds for all its methods."""
+    methods: Mapping[str, Values]
+    """What is each method's own."""
+
+    def of(self, method: str) -> Values | None:
+        """The grid of a method as it is spelled; None where the paper has none for it, or it is a combination."""
+        entry = method.partition(":")[0].strip()
+        return {**self.every, **self.methods[entry]} if entry in self.methods and len(pieces(method)) == 1 else None
 
 
-def _values(method: str, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+def published() -> dict[str, PaperGrids]:
+    """The grids of grids.toml, by paper."""
+    content = tomllib.loads(files("headway.tuning").joinpath("grids.toml").read_text(encoding="utf-8"))
+    return {
+        paper: PaperGrids(tables.pop("source"), tables.pop("note"), tables.pop("every", {}), methods=tables)
+        for paper, tables in content.items()
+    }
+
+
+def _values(method: str, name: str, values: object) -> tuple[Value, ...]:
     """The values in the type of the argument or setting, all different."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise UserError(f"the grid of '{name}' is {shown(values)}; it must be a list of values")
@@ -132,7 +158,7 @@ def _values(method: str, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     return parsed
 
 
-def _parser(method: str, name: str) -> Any:
+def _parser(method: str, name: str) -> Callable[[str], Value]:
     """How a text becomes a value of a name; what the name may be is decided here."""
     found = owner(method, name)
     if found is not None:
@@ -159,16 +185,17 @@ def _arguments(method: str) -> list[str]:
     return list(dict.fromkeys(name for piece in pieces(method) for name in entry_of(piece)[1]))
 
 
-def _setting(name: str, value: str) -> Any:
+def _setting(name: str, value: str) -> Value:
     kind, _ = field_type(name)
     if kind is bool:
         if value not in ("true", "false"):
             raise UserError(f"{name} is '{value}'; allowed: true or false")
         return value == "true"
     try:
-        return kind(value)
+        parsed: Value = kind(value)
     except ValueError:
         raise UserError(f"{name} is '{value}'; it must be {'a whole number' if kind is int else 'a number'}") from None
+    return parsed
 
 
 def candidates(method: str, values: Grid, scenario: Scenario) -> list[Candidate]:
@@ -176,7 +203,8 @@ def candidates(method: str, values: Grid, scenario: Scenario) -> list[Candidate]
     made = []
     for number, combination in enumerate(itertools.product(*values.values()), 1):
         chosen = dict(zip(values, combination, strict=True))
-        name, settings = method.strip(), {}
+        name = method.strip()
+        settings: dict[str, Value] = {}
         for key, value in chosen.items():
             if owner(method, key) is None:
                 settings[key] = value

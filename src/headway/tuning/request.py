@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from headway.engine.building import device_of
 from headway.errors import UserError
@@ -14,17 +14,27 @@ from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.settings import EXECUTION, without
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
-from headway.tuning.grid import Asked, Grid, grid, text
+from headway.tuning.grid import Asked, Grid, Value, grid, text
 from headway.tuning.results import command_line
 
 VALIDATION = 0.1
 """The share of each client's samples that is held out where none is given."""
 
 
+class RequestNumbers(TypedDict):
+    """What the numbers of a sweep depend on."""
+
+    method: str
+    grid: dict[str, list[Value]]
+    budget: int | None
+    own: list[str]
+    scenario: Mapping[str, object]
+
+
 class About(TypedDict):
     """What sweep.json says of its sweep before any candidate is trained."""
 
-    request: dict[str, Any]
+    request: RequestNumbers
     command: str
     commit: str
     environment: Environment
@@ -40,7 +50,7 @@ class Request:
     budget: int | None
     source: str
     """The scenario's name or file, as a flag takes it; empty where it has none."""
-    settings: dict[str, Any]
+    settings: Mapping[str, object]
     """The settings that are given beside the scenario."""
     own: tuple[str, ...] = ()
     """Which of model, clients and test set are objects of the user's."""
@@ -52,7 +62,7 @@ class Request:
         asked: Asked,
         scenario: str | Path | Scenario,
         budget: int | None,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
         own: Sequence[str] = (),
     ) -> Request:
         """The request of these arguments, as they were given."""
@@ -72,7 +82,7 @@ class Request:
         return cls(method.strip(), values, chosen.changed(method=None), budget, source, given, tuple(own))
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> RequestNumbers:
         """What the numbers depend on: equal in a folder's sweep.json and here, or it is another sweep."""
         scenario = without(self.scenario, EXECUTION)
         if self.scenario.on_failure == "stop":  # as in sweeps from before this setting, which go on
@@ -97,7 +107,7 @@ class Request:
         return {"request": self.numbers, "command": self.command, "commit": commit(), "environment": made_on}
 
 
-def _as_flags(scenario: Scenario, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _as_flags(scenario: Scenario, settings: Mapping[str, object]) -> dict[str, object]:
     """The settings of a scenario that are not the default, and those given beside it."""
     plain = {**Scenario().as_dict(), "clients": scenario_of(partition=scenario.partition).clients}
     changed = {name: value for name, value in scenario.as_dict().items() if value != plain.get(name)}
@@ -118,11 +128,12 @@ def reserve(out: Path, about: About) -> None:
     write_checked(path, {"finished": False, **about})
 
 
-def _difference(wanted: dict[str, Any], found: Any) -> str | None:
+def _difference(wanted: RequestNumbers, found: object) -> str | None:
     """The first thing in which two requests differ."""
     if not isinstance(found, dict) or not isinstance(found.get("scenario"), dict):
         return "its sweep.json is damaged"
-    mine, theirs = ({**one, **one["scenario"]} for one in (wanted, found))
+    mine: dict[str, object] = {**wanted, **wanted["scenario"]}
+    theirs: dict[str, object] = {**found, **found["scenario"]}
     for name in sorted((mine.keys() | theirs.keys()) - {"scenario"}):
         if mine.get(name) != theirs.get(name):
             return f"{name} is {theirs.get(name)}, not {mine.get(name)}"

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from headway.scenario import Scenario
-from headway.tuning.grid import Candidate, Grid
+from headway.tuning.grid import Candidate, Grid, Value
 from headway.tuning.halving import Stage
+
+
+class TrialNumbers(TypedDict):
+    """A candidate in sweep.json."""
+
+    values: dict[str, Value]
+    method: str
+    settings: dict[str, Value]
+    status: str
+    rounds: int
+    score: float | None
+    score_std: float | None
+    scores: list[float]
+    failure: str | None
+    folder: str | None
+    """In the folder of the sweep; None where nothing is kept."""
+
+
+class BestNumbers(TrialNumbers):
+    """The best candidate in sweep.json, with the command that trains it on all samples."""
+
+    command: str
+
+
+class StageNumbers(TypedDict):
+    """A stage in sweep.json."""
+
+    candidates: int
+    rounds: int
+
+
+class SweepNumbers(TypedDict):
+    """What sweep.json says of what was found."""
+
+    method: str
+    grid: dict[str, list[Value]]
+    measure: str
+    validation: float | None
+    stages: list[StageNumbers]
+    candidates: list[TrialNumbers]
+    best: BestNumbers | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +75,7 @@ class Trial:
     def spread(self) -> float | None:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
-    def as_dict(self, out: Path | None) -> dict[str, Any]:
+    def as_dict(self, out: Path | None) -> TrialNumbers:
         """As sweep.json has it; `out` is the folder of the sweep."""
         one = self.candidate
         return {
@@ -67,7 +107,7 @@ class Sweep:
     folder: Path | None
     source: str
     """The scenario's name or file, as a flag takes it; empty where it has none."""
-    settings: dict[str, Any] = field(repr=False)
+    settings: Mapping[str, object] = field(repr=False)
     """The settings that were given beside the scenario."""
     ran: tuple[Scenario, ...] = field(default=(), repr=False)
     """The scenarios of the runs: with clients counted, what the method suggests and the user's own data."""
@@ -102,7 +142,7 @@ class Sweep:
         settings = {name: value for name, value in self.settings.items() if name not in dropped}
         return command_line(["run", self.best.candidate.method], self.source, {**settings, **chosen})
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> SweepNumbers:
         """As sweep.json has it."""
         best = self.best
         return {
@@ -110,7 +150,7 @@ class Sweep:
             "grid": {name: list(values) for name, values in self.grid.items()},
             "measure": f"validation {self.measure}",
             "validation": self.scenario.validation,
-            "stages": [dataclasses.asdict(stage) for stage in self.stages],
+            "stages": [{"candidates": stage.candidates, "rounds": stage.rounds} for stage in self.stages],
             "candidates": [trial.as_dict(self.folder) for trial in self.trials],
             "best": None if best is None else {**best.as_dict(self.folder), "command": self.command},
         }

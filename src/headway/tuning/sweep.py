@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -38,13 +37,13 @@ def sweep(
     budget: int | None = None,
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
-    test: Any = None,
+    test: object = None,
     task: str | OwnTask | None = None,
     metrics: Metrics = (),
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Sweep:
     """Train every candidate of a grid and choose the best by held-out samples of the clients.
 
@@ -74,7 +73,7 @@ def _whole(budget: object) -> int | None:
     return None if budget is None else int(budget)
 
 
-def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, settings: Mapping[str, Any]) -> Path:
+def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, settings: Mapping[str, object]) -> Path:
     """A folder under runs/ that is the same for the same request, so that the same command goes on."""
     request = Request.checked(method, grid, scenario, budget, settings)
     digest = hashlib.sha256(json.dumps(request.numbers, sort_keys=True).encode()).hexdigest()[:8]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.data import published
-from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist, synthetic
+from headway.data.sources import arrays, cifar, huggingface, images, leaf, mnist, synthetic, token_blocks
 from headway.data.sources.files import Damaged, Missing, data_folder, named_folder, readable
 from headway.data.sources.source import Normalisation, Source
 from headway.errors import UserError, nearest
@@ -25,6 +25,8 @@ class Entry:
     summary: str
     argument: str = ""
     """How errors write the argument; empty where the data set has none."""
+    optional: bool = False
+    """Whether the argument may be left out."""
     layouts: tuple[tuple[str, ...], ...] = ()
     """For each layout of files that is understood, patterns of its files under the data folder; empty without files."""
 
@@ -84,6 +86,13 @@ SOURCES: dict[str, Entry] = {
         "LEAF's roles: the character after 80 others; 80 classes",
         layouts=(("shakespeare/users.json",), *_leaf("shakespeare")),
     ),
+    "shakespeare-text": Entry(
+        token_blocks.shakespeare_text,
+        "Shakespeare by role, in blocks of characters (80) with a target for each; 80 classes",
+        "LENGTH",
+        optional=True,
+        layouts=(("shakespeare/users.json",), ("shakespeare/all_data/*.json",), ("shakespeare/data/all_data/*.json",)),
+    ),
     "synthetic": Entry(synthetic.synthetic, "synthetic(α, β): 60 features, 10 classes", "ALPHA,BETA[,USERS]"),
     "folder": Entry(images.folder, "images, one sub-folder for each class", "PATH"),
     "npz": Entry(arrays.npz, "NumPy arrays x_train, y_train, x_test, y_test", "PATH"),
@@ -93,7 +102,8 @@ SOURCES: dict[str, Entry] = {
 
 def _spelled(name: str) -> str:
     entry = SOURCES[name]
-    return f"{name}:{entry.argument}" if entry.argument else name
+    argument = f":{entry.argument}" if entry.argument else ""
+    return f"{name}[{argument}]" if entry.optional else f"{name}{argument}"
 
 
 def present(name: str, folder: Path) -> bool:
@@ -113,13 +123,15 @@ def load(spelled: str, data_dir: str | None) -> Source:
     if name not in SOURCES:
         known = ", ".join(_spelled(known) for known in SOURCES)
         raise UserError(f"there is no data set '{name}'{nearest(name, SOURCES)} (known: {known})")
-    if bool(SOURCES[name].argument) != bool(argument) or (colon and not argument):
+    entry = SOURCES[name]
+    left_out = bool(entry.argument) and not (argument or entry.optional)
+    if left_out or (argument and not entry.argument) or (colon and not argument):
         raise UserError(f"data is '{spelled}'; write {_spelled(name)}")
     try:
         with readable(f"data '{spelled}'"):
             if data_dir:
                 data_folder(data_dir)  # a folder that was given must exist, even for a data set without files
-            return SOURCES[name].read(argument, data_dir)
+            return entry.read(argument, data_dir)
     except Missing as fault:
         raise Missing(f"{fault}{published.hint(name)}") from None
     except Damaged as fault:

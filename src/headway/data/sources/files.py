@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     check_plain(path)
     if path.stat().st_size > MOST_JSON:
         raise Damaged(f"{path} is refused: it has {path.stat().st_size:,} bytes; a JSON file has at most {MOST_JSON:,}")

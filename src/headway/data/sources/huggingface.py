@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -12,10 +13,23 @@ from headway.data.sources.files import cause
 from headway.data.sources.source import Normalisation, Source, check_alike, known_users, statistics
 from headway.errors import UserError
 
+Row = Mapping[str, object]
+
+
+class Split(Protocol):
+    """What is used of a split of the package `datasets`."""
+
+    features: Mapping[str, object]
+    """The columns and their types."""
+
+    def select_columns(self, columns: list[str]) -> Iterable[Row]: ...
+    def __getitem__(self, column: str) -> Iterable[object]: ...
+
+
 TESTS = ("test", "validation", "valid")
 
 
-def _loaded(name: str) -> Any:
+def _loaded(name: str) -> Mapping[str, Split]:
     try:
         library = importlib.import_module("datasets")
     except ImportError:
@@ -24,12 +38,13 @@ def _loaded(name: str) -> Any:
             "pip install 'headway[huggingface]'"
         ) from None
     try:
-        return library.load_dataset(name)
+        splits: Mapping[str, Split] = library.load_dataset(name)
     except Exception as fault:  # the library raises dozens of kinds: no network, unknown name, damaged cache
         raise UserError(f"the Hugging Face data set '{name}' cannot be loaded: {cause(fault)}") from None
+    return splits
 
 
-def _parts(name: str) -> tuple[list[Any], str]:
+def _parts(name: str) -> tuple[list[Split], str]:
     """The training and the test split of a data set, and the name of the latter."""
     loaded = _loaded(name)
     splits = list(loaded)
@@ -48,7 +63,7 @@ def _check_targets(y: np.ndarray, y_test: np.ndarray, where: str, test: str) -> 
         )
 
 
-def _columns(name: str, split: Any, chosen: list[str]) -> tuple[str, str]:
+def _columns(name: str, split: Split, chosen: list[str]) -> tuple[str, str]:
     """The columns of samples and targets: those named, else the first of images and the first of class labels."""
     kinds = {column: type(kind).__name__ for column, kind in split.features.items()}
     for column in chosen:
@@ -64,15 +79,17 @@ def _columns(name: str, split: Any, chosen: list[str]) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _samples(name: str, column: str, split: Any) -> np.ndarray:
+def _sample(value: object) -> np.ndarray:
+    """One image as uint8 (channels, height, width), or numbers as they are."""
+    if not hasattr(value, "convert") or not hasattr(value, "mode"):
+        return np.asarray(value)
+    pixels = np.asarray(value if value.mode == "L" else value.convert("RGB"))
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _samples(name: str, column: str, split: Split) -> np.ndarray:
     """The samples of a split: images as uint8 (n, channels, height, width), numbers as they are."""
-    rows = []
-    for row in split.select_columns([column]):
-        value = row[column]
-        if hasattr(value, "convert"):
-            pixels = np.asarray(value if value.mode == "L" else value.convert("RGB"))
-            value = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-        rows.append(np.asarray(value))
+    rows = [_sample(row[column]) for row in split.select_columns([column])]
     if not rows:
         raise UserError(f"'{name}' has an empty split")
     for row in rows:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -18,7 +19,7 @@ EVERY = 10
 """In a folder without a test set, every tenth image of each class is a test image."""
 
 
-def pillow() -> Any:
+def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError:
@@ -69,30 +70,29 @@ def _inside(folder: Path) -> list[Path]:
 # ── Tiny-ImageNet-200 ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tiny_train(folder: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
+def _tiny_train(folder: Path, classes: dict[str, int]) -> list[tuple[Path, int]]:
+    """Every training image, with its label."""
     train = folder / "train"
     held = {path.name for path in train.iterdir() if path.is_dir()} if train.is_dir() else set()
-    for wnid in classes:
-        if wnid not in held:
-            raise Missing(f"{train / wnid} is missing, but wnids.txt lists that class; put it there")
+    if absent := [wnid for wnid in classes if wnid not in held]:
+        raise Missing(f"{train / absent[0]} is missing, but wnids.txt lists that class; put it there")
     if extra := held - set(classes):
         raise Damaged(
             f"{train} has {len(held)} classes and wnids.txt lists {len(classes)}: {min(extra)} is not in the list"
         )
-    images = [(path, label) for wnid, label in classes.items() for path in _inside(train / wnid / "images")]
-    return [path for path, _ in images], [label for _, label in images]
+    return [(path, label) for wnid, label in classes.items() for path in _inside(train / wnid / "images")]
 
 
-def _tiny_test(folder: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
+def _tiny_test(folder: Path, classes: dict[str, int]) -> list[tuple[Path, int]]:
+    """Every test image, with its label."""
     listed = folder / "val" / "val_annotations.txt"
-    paths, labels = [], []
+    images = []
     for line in read_lines(listed):
         name, wnid = [*line.split("\t"), "", ""][:2]
         if wnid not in classes:
             raise Damaged(f"{listed}: '{name}' is of class '{wnid}', which wnids.txt does not list")
-        paths.append(folder / "val" / "images" / Path(name).name)
-        labels.append(classes[wnid])
-    return paths, labels
+        images.append((folder / "val" / "images" / Path(name).name, classes[wnid]))
+    return images
 
 
 def tiny_imagenet(argument: str, data_dir: str | None) -> Source:
@@ -107,9 +107,10 @@ def tiny_imagenet(argument: str, data_dir: str | None) -> Source:
         raise Damaged(f"{folder / 'wnids.txt'} lists {len(wnids)} classes, of which {len(classes)} differ")
     pillow()
     parts = []
-    for paths, labels in (_tiny_train(folder, classes), _tiny_test(folder, classes)):
-        if not paths:
+    for images in (_tiny_train(folder, classes), _tiny_test(folder, classes)):
+        if not images:
             raise Damaged(f"{folder}: there are no images")
+        paths, labels = zip(*images, strict=True)
         parts.append(samples_of(read_images(paths), np.array(labels), len(classes), folder))
     check_alike(parts[0], parts[1], folder)
     return Source(
@@ -168,13 +169,14 @@ def folder(argument: str, data_dir: str | None) -> Source:
         raise UserError(f"{place} has {len(names)} sub-folders; there must be one for each class, at least two")
     if not any(test):
         raise UserError(f"{place} leaves no test images: give {EVERY} images to a class, or folders train and test")
-    mode = _mode([path for paths in (*train, *test) for path in paths])
-    images = [read_images([path for paths in part for path in paths], mode) for part in (train, test)]
-    labels = [np.repeat(np.arange(len(names)), [len(paths) for paths in part]) for part in (train, test)]
-    parts = [samples_of(x, y, len(names), place) for x, y in zip(images, labels, strict=True)]
-    check_alike(parts[0], parts[1], place)
-    own = statistics(images[0])
-    return Source(parts[0], parts[1], len(names), own.mean, own.std, class_names=tuple(names))
+    mode = _mode(list(chain(*train, *test)))
+    images, images_test = (read_images(list(chain(*part)), mode) for part in (train, test))
+    labels, labels_test = (np.repeat(np.arange(len(names)), list(map(len, part))) for part in (train, test))
+    samples = samples_of(images, labels, len(names), place)
+    samples_test = samples_of(images_test, labels_test, len(names), place)
+    check_alike(samples, samples_test, place)
+    own = statistics(images)
+    return Source(samples, samples_test, len(names), own.mean, own.std, class_names=tuple(names))
 
 
 def _mode(paths: Sequence[Path]) -> str:

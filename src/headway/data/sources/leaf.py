@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,8 +25,10 @@ class Written:
 
     path: Path
     user: str
-    x: list[Any]
-    y: list[Any]
+    x: list[object]
+    y: list[object]
+    group: str | None = None
+    """What the user belongs to, in files with `hierarchies`: a role's play."""
 
     @property
     def where(self) -> str:
@@ -46,13 +48,28 @@ def written(folder: Path) -> Iterator[Written]:
             raise Damaged(f"{path} is not a file of LEAF: it must have 'users' and 'user_data'")
         if not all(isinstance(user, str) for user in users):
             raise Damaged(f"{path} is not a file of LEAF: 'users' must be a list of names")
-        for user in users:
-            own = data.get(user)
-            if not isinstance(own, dict) or not all(isinstance(own.get(key), list) for key in ("x", "y")):
-                raise Damaged(f"{path}: user {user!r} has no lists 'x' and 'y' in 'user_data'")
-            if len(own["x"]) != len(own["y"]):
-                raise Damaged(f"{path}: user {user!r} has {len(own['x'])} samples and {len(own['y'])} labels")
-            yield Written(path, user, own["x"], own["y"])
+        for user, group in zip(users, groups(content, users), strict=True):
+            yield _of_user(path, user, group, data.get(user))
+
+
+def groups(content: Mapping[str, object], users: list[str]) -> list[str | None]:
+    """What each user belongs to, from the list `hierarchies` beside that of the users; None where it does not fit.
+
+    LEAF's split by sample writes a list that still has the users it removed, so that nobody knows whose an entry is.
+    """
+    found = content.get("hierarchies")
+    fits = isinstance(found, list) and len(found) == len(users) and all(isinstance(group, str) for group in found)
+    return list(found) if isinstance(found, list) and fits else [None] * len(users)
+
+
+def _of_user(path: Path, user: str, group: str | None, own: object) -> Written:
+    """What a file has under a user's name."""
+    x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise Damaged(f"{path}: user {user!r} has no lists 'x' and 'y' in 'user_data'")
+    if len(x) != len(y):
+        raise Damaged(f"{path}: user {user!r} has {len(x)} samples and {len(y)} labels")
+    return Written(path, user, x, y, group)
 
 
 def _home(folder: Path) -> Path:
@@ -151,9 +168,10 @@ def femnist(argument: str, data_dir: str | None) -> Source:
 
 
 def _names(of: Written, images: Path) -> list[Path]:
-    if not all(isinstance(name, str) for name in of.x):
+    names = [name for name in of.x if isinstance(name, str)]
+    if len(names) < len(of.x):
         raise Damaged(f"{of.where} has images that are not names of files")
-    return [images / Path(name).name for name in of.x]
+    return [images / Path(name).name for name in names]
 
 
 def celeba(argument: str, data_dir: str | None) -> Source:
@@ -190,9 +208,10 @@ def celeba(argument: str, data_dir: str | None) -> Source:
 
 
 def _following(of: Written) -> np.ndarray:
-    if not all(isinstance(letter, str) and len(letter) == 1 for letter in of.y):
+    letters = [letter for letter in of.y if isinstance(letter, str) and len(letter) == 1]
+    if len(letters) < len(of.y):
         raise Damaged(f"{of.where} has labels that are not single characters")
-    return text.tokens("".join(of.y), of.path)
+    return text.tokens("".join(letters), of.path)
 
 
 def _windows(folder: Path, roster: dict[str, int]) -> tuple[Windows, np.ndarray, np.ndarray]:

@@ -10,22 +10,14 @@ from __future__ import annotations
 import io
 import math
 import pickletools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from headway.data.sources.files import Damaged, cause, read_bytes
 
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_VALUES = {"BININT", "BININT1", "BININT2", "SHORT_BINSTRING", "BINSTRING", "BINUNICODE"}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_OTHERS = {"PROTO", "STOP", "MARK", "TUPLE", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "REDUCE", "BUILD"}
-_MEMORY = {"BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"}
 _BY_CODE = {instruction.code: instruction for instruction in pickletools.opcodes}
-_KNOWN = {*_CONSTANTS, *_VALUES, *_EMPTY, *_TUPLES, *_OTHERS, *_MEMORY}
 _ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
 _DIMENSIONS = 8
 """The most dimensions of an array; CIFAR's have two."""
@@ -54,27 +46,45 @@ class _Array:
 
     content: np.ndarray
 
-    def fill(self, state: Any) -> None:
-        _, shape, kind, by_column, data = state
+    def fill(self, state: object) -> None:
+        _, shape, kind, by_column, data = _row(state)
         if not isinstance(kind, _Bytes):
             raise _Refused("it holds an array of something else than bytes")
         # a tuple within the shape would be repeated by the product, and printed level by level
         if not isinstance(shape, tuple) or len(shape) > _DIMENSIONS or any(type(size) is not int for size in shape):
             raise _Refused("it holds an array whose shape is not a short row of whole numbers")
-        raw = data if isinstance(data, bytes) else data.encode("latin-1")
+        raw = data if isinstance(data, bytes) else _text(data).encode("latin-1")
         if math.prod(shape) != len(raw):
             raise ValueError(f"an array of shape {shape} cannot have {len(raw)} bytes")
         self.content = np.frombuffer(bytearray(raw), np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
-def _called(name: Any, arguments: Any) -> Any:
+def _row(value: object) -> Sequence[object]:
+    if not isinstance(value, tuple | list):
+        raise TypeError("a row of values is something else")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is something else")
+    return value
+
+
+def _place(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError("a place is not a number")
+    return value
+
+
+def _called(name: object, arguments: Sequence[object]) -> object:
     known = name.name if isinstance(name, _Name) else "an object"
     if known in _ARRAY and isinstance(arguments[0], _Name) and arguments[0].name == "numpy ndarray":
         return _Array()
     if known == "numpy dtype" and arguments[0] == "u1":
         return _Bytes()
     if known == "_codecs encode" and arguments[1] == "latin1":
-        return arguments[0].encode("latin-1")
+        return _text(arguments[0]).encode("latin-1")
     raise _Refused(f"it calls {known.replace(' ', '.')} in another way than CIFAR's files do")
 
 
@@ -82,10 +92,13 @@ class _Machine:
     """Carries out the instructions of a file, on a stack and a memory."""
 
     def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.memo: dict[int, object] = {}
 
-    def since_mark(self) -> list[Any]:
+    def carry_out(self, instruction: str, argument: object) -> None:
+        _ACTIONS[instruction](self, argument)
+
+    def since_mark(self) -> list[object]:
         at = len(self.stack) - 1
         while self.stack[at] is not _MARK:
             at -= 1
@@ -93,54 +106,83 @@ class _Machine:
         del self.stack[at:]
         return found
 
-    def last(self, count: int) -> list[Any]:
+    def last(self, count: int) -> list[object]:
         found = self.stack[-count:]
         del self.stack[-count:]
         return found
 
-    def carry_out(self, instruction: str, argument: Any) -> None:
-        match instruction:
-            case "PROTO":
-                if argument != 2:
-                    raise _Refused(f"it is of protocol {argument}; CIFAR's files are of protocol 2")
-            case "MARK":
-                self.stack.append(_MARK)
-            case "BINPUT" | "LONG_BINPUT":
-                self.memo[argument] = self.stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                self.stack.append(self.memo[argument])
-            case "TUPLE":
-                self.stack.append(tuple(self.since_mark()))
-            case "APPENDS" | "APPEND":
-                items = self.since_mark() if instruction == "APPENDS" else self.last(1)
-                self.stack[-1].extend(items)
-            case "SETITEMS" | "SETITEM":
-                items = self.since_mark() if instruction == "SETITEMS" else self.last(2)
-                # a key is hashed: tuples nested deeply enough would overflow the stack of the process
-                if not all(isinstance(key, str | bytes) for key in items[::2]):
-                    raise _Refused("it holds a key that is not text")
-                self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
-            case "GLOBAL":
-                self.stack.append(_Name(argument))
-            case "REDUCE":
-                self.stack.append(_called(*self.last(2)))
-            case "BUILD":
-                (state,) = self.last(1)
-                if isinstance(self.stack[-1], _Array):
-                    self.stack[-1].fill(state)
-                elif not isinstance(self.stack[-1], _Bytes):  # single bytes have no byte order
-                    raise _Refused("it sets the state of something else than an array")
-            case _ if instruction in _CONSTANTS:
-                self.stack.append(_CONSTANTS[instruction])
-            case _ if instruction in _VALUES:
-                self.stack.append(argument)
-            case _ if instruction in _EMPTY:
-                self.stack.append(_EMPTY[instruction]())
-            case _:
-                self.stack.append(tuple(self.last(_TUPLES[instruction])))
+    def push(self, value: object) -> None:
+        self.stack.append(value)
+
+    def remember(self, place: object) -> None:
+        self.memo[_place(place)] = self.stack[-1]
+
+    def extend(self, items: list[object]) -> None:
+        """Add items to the list on top."""
+        top = self.stack[-1]
+        if not isinstance(top, list):
+            raise TypeError("items are added to something else than a list")
+        top.extend(items)
+
+    def enter(self, items: list[object]) -> None:
+        """Add keys and values, in turns, to the dictionary on top."""
+        # a key is hashed: tuples nested deeply enough would overflow the stack of the process
+        if not all(isinstance(key, str | bytes) for key in items[::2]):
+            raise _Refused("it holds a key that is not text")
+        top = self.stack[-1]
+        if not isinstance(top, dict):
+            raise TypeError("items are set in something else than a dictionary")
+        top.update(zip(items[::2], items[1::2], strict=True))
+
+    def call(self) -> None:
+        name, arguments = self.last(2)
+        self.push(_called(name, _row(arguments)))
+
+    def build(self) -> None:
+        (state,) = self.last(1)
+        top = self.stack[-1]
+        if isinstance(top, _Array):
+            top.fill(state)
+        elif not isinstance(top, _Bytes):  # single bytes have no byte order
+            raise _Refused("it sets the state of something else than an array")
 
 
-def _instructions(raw: bytes) -> Iterator[tuple[str, Any]]:
+def _check_protocol(_: _Machine, number: object) -> None:
+    if number != 2:
+        raise _Refused(f"it is of protocol {number}; CIFAR's files are of protocol 2")
+
+
+_Action = Callable[[_Machine, object], None]
+_VALUES = ("BININT", "BININT1", "BININT2", "SHORT_BINSTRING", "BINSTRING", "BINUNICODE")
+_ACTIONS: dict[str, _Action] = {
+    "PROTO": _check_protocol,
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    **dict.fromkeys(_VALUES, _Machine.push),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "MARK": lambda machine, _: machine.push(_MARK),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "TUPLE1": lambda machine, _: machine.push(tuple(machine.last(1))),
+    "TUPLE2": lambda machine, _: machine.push(tuple(machine.last(2))),
+    "TUPLE3": lambda machine, _: machine.push(tuple(machine.last(3))),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.remember),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda machine, place: machine.push(machine.memo[_place(place)])),
+    "APPEND": lambda machine, _: machine.extend(machine.last(1)),
+    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
+    "SETITEM": lambda machine, _: machine.enter(machine.last(2)),
+    "SETITEMS": lambda machine, _: machine.enter(machine.since_mark()),
+    "GLOBAL": lambda machine, name: machine.push(_Name(_text(name))),
+    "REDUCE": lambda machine, _: machine.call(),
+    "BUILD": lambda machine, _: machine.build(),
+}
+"""What each instruction of a file does, with its argument. STOP ends the program; any other instruction is refused."""
+_KNOWN = {*_ACTIONS, "STOP"}
+
+
+def _instructions(raw: bytes) -> Iterator[tuple[str, object]]:
     """Each instruction with its argument, up to STOP. One that is not known is refused before its argument is read."""
     file = io.BytesIO(raw)
     while True:
@@ -159,7 +201,7 @@ def _instructions(raw: bytes) -> Iterator[tuple[str, Any]]:
             yield found.name, found.arg.reader(file) if found.arg is not None else None
 
 
-def read_pickled(path: Path) -> dict[str, Any]:
+def read_pickled(path: Path) -> dict[str, object]:
     """The dictionary that a file of CIFAR's python layout holds: text keys; lists, texts and arrays of bytes."""
     machine = _Machine()
     raw = read_bytes(path)
@@ -167,13 +209,17 @@ def read_pickled(path: Path) -> dict[str, Any]:
         for instruction, argument in _instructions(raw):
             machine.carry_out(instruction, argument)
         (found,) = machine.stack
+        if not isinstance(found, dict):
+            raise TypeError("it holds something else than a dictionary")
         return {
-            key.decode("latin-1") if isinstance(key, bytes) else key: value.content
-            if isinstance(value, _Array)
-            else value
-            for key, value in found.items()
+            key.decode("latin-1") if isinstance(key, bytes) else key: _finished(value) for key, value in found.items()
         }
     except _Refused as fault:
         raise Damaged(f"{path} is refused: {fault}") from None
     except Exception as fault:  # a damaged file can raise anything, also for lack of memory or stack
         raise Damaged(f"{path} is truncated or not a file of CIFAR's python layout: {cause(fault)}") from None
+
+
+def _finished(value: object) -> object:
+    """A value as others see it."""
+    return value.content if isinstance(value, _Array) else value

@@ -12,6 +12,7 @@ import torch
 from headway.data import columns
 from headway.data.columns import Windows
 from headway.data.federation import Samples
+from headway.data.grouping import Grouping
 from headway.data.own_samples import type_of
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
@@ -36,7 +37,7 @@ class Source:
     train: Samples
     test: Samples
     classes: int
-    """Number of classes; 0 where targets are numbers."""
+    """Number of classes, or of tokens in the alphabet of a text; 0 where targets are numbers."""
     mean: Channels = (0.0,)
     std: Channels = (1.0,)
     profiles: Mapping[str, Normalisation] = field(default_factory=dict)
@@ -47,6 +48,8 @@ class Source:
     test_users: np.ndarray | None = None
     """The same for test rows, where the test set belongs to users."""
     user_names: tuple[str, ...] = ()
+    groupings: Mapping[str, Grouping] = field(default_factory=dict)
+    """Further ways in which rows belong together, by name."""
     citation: str = ""
     """Where the data comes from, and its licence."""
 

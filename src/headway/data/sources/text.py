@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +57,8 @@ class Stream:
         return Windows(torch.from_numpy(tokens("".join(self.pieces), where)), torch.tensor(self.starts), LENGTH)
 
 
-def _texts(path: Path) -> dict[str, np.ndarray]:
-    content = read_json(path)
+def texts(content: Mapping[str, object], path: Path) -> dict[str, np.ndarray]:
+    """The text of each user of `users.json`, as tokens; `path` is where its content was read."""
     users, texts = content.get("users"), content.get("text")
     if not isinstance(users, list) or not isinstance(texts, dict):
         raise Damaged(f"{path} must have 'users' and 'text'")
@@ -81,7 +81,7 @@ def split_texts(path: Path) -> tuple[tuple[str, ...], Part, Part]:
     starts: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     users: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     at = 0
-    for user, text in _texts(path).items():
+    for user, text in texts(read_json(path), path).items():
         samples = len(text) - LENGTH
         train = max(1, int(TRAIN * samples))
         if train + LENGTH - 1 >= samples:

@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import slot
-from headway.methods.slots import Client, End, Message, State, Step
+from headway.methods.slots import Client, End, Message, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    c: Vector
+    """c_i, its control variate."""
+
+
+class Memory(TypedDict):
+    shift: Vector
+    """c − c_i."""
 
 
 @slot
@@ -16,15 +28,15 @@ class controlled:
     needs = ("message:control",)
     provides = ("upload:control",)
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"c": model.zeros()}
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
         return {"shift": received["control"] - kept["c"]}
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step) -> tuple[Vector, Memory]:
         return gradient + memory["shift"], memory
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
         control = kept["c"] - end.received["control"] + end.mean_direction
         return {"control": control - kept["c"]}, {"c": control}

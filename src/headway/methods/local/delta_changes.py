@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import slot
 from headway.methods.slots import End, State, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    delta: Vector
+    """Δ_i^last, or Δ_i^last/η of its round."""
 
 
 @slot
@@ -19,12 +26,12 @@ class delta_changes:
     provides = ("upload:change",)
     replaces_delta = True
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"delta": model.zeros()}
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         return gradient, memory
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: State, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
         delta = end.delta / end.rate if self.rate_ratio else end.delta
         return {"change": delta - kept["delta"]}, {"delta": delta}

@@ -1,14 +1,28 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import torch
 from torch import Tensor
 
 from headway.methods.arguments import Among, slot
 from headway.methods.projection import project_three, project_three_by_tensor
-from headway.methods.slots import Client, End, Message, State, Step
+from headway.methods.slots import Client, End, Message, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    last: Vector
+    """The model with which it ended its last round."""
+
+
+class Memory(TypedDict):
+    before: Vector
+    """w_{k−1}."""
+    correction: Tensor
+    """Σ_k ‖g̃ − g‖/‖g‖."""
+    steps: Tensor
+    """k."""
 
 
 @slot
@@ -27,12 +41,11 @@ class gradient_memory:
     scope: Annotated[str, Among("model", "tensor")] = "model"
     previous: Annotated[str, Among("last", "last-or-received", "received")] = "last"
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"last": model}
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
-        start: Vector = received["model"]
-        before: Vector = kept["last"]
+    def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
+        start, before = received["model"], kept["last"]
         if self.previous == "received":
             before = start
         elif self.previous == "last-or-received":
@@ -40,7 +53,7 @@ class gradient_memory:
         zero = torch.zeros_like(start.norm())
         return {"before": before, "correction": zero, "steps": zero}
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step) -> tuple[Vector, Memory]:
         start = step.received["model"]
         rows = (step.grad_at(memory["before"]), step.grad_at(start), w - start)
         corrected = (project_three if self.scope == "model" else project_three_by_tensor)(gradient, rows)
@@ -51,9 +64,9 @@ class gradient_memory:
             "steps": memory["steps"] + 1,
         }
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
         return {}, {"last": end.model}
 
-    def measures(self, memory: State) -> dict[str, Tensor]:
+    def measures(self, memory: Memory) -> dict[str, Tensor]:
         """The mean over the round's steps of ‖g̃ − g‖/‖g‖: how far the rows moved the gradient."""
         return {"local_correction": memory["correction"] / memory["steps"].clamp(min=1)}

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from headway.methods.arguments import Within, slot
 from headway.methods.slots import Client, End, Message, State, Step
 from headway.vectors import Vector
+
+
+class Memory(TypedDict):
+    velocity: Vector
+    """v."""
 
 
 @slot
@@ -20,12 +25,12 @@ class nesterov:
     needs = ("message:velocity",)
     provides = ("upload:velocity",)
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: State, client: Client) -> Memory:
         return {"velocity": received["velocity"]}
 
-    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+    def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step) -> tuple[Vector, Memory]:
         velocity = self.gamma * memory["velocity"] - step.rate * gradient
         return gradient - (self.gamma / step.rate) * velocity, {"velocity": velocity}
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: State) -> tuple[dict[str, Vector], State]:
         return {"velocity": memory["velocity"]}, {}

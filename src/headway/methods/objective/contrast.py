@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from headway.methods.arguments import Rate, Weight, slot
-from headway.methods.slots import Client, End, Message, Output, State, Step
+from headway.methods.slots import Client, End, Message, Output, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    previous: Vector
+    """The model with which it ended its last round."""
+
+
+class Memory(TypedDict):
+    previous: Vector
 
 
 @slot
@@ -24,13 +35,13 @@ class contrast:
     adds = True
     needs = ("model:stages",)
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"previous": model}
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
         return {"previous": kept["previous"]}
 
-    def value(self, w: Vector, output: Output, memory: State, step: Step) -> Tensor:
+    def value(self, w: Vector, output: Output, memory: Memory, step: Step) -> Tensor:
         z = output.stages[-1].flatten(1)
         near, far = (
             F.cosine_similarity(z, step.forward(at).stages[-1].flatten(1), dim=1)
@@ -39,5 +50,5 @@ class contrast:
         pulls = torch.stack([near, far], dim=1) / self.temperature
         return self.mu * step.batch.mean(-F.log_softmax(pulls, dim=1)[:, 0])
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
         return {}, {"previous": end.model}

@@ -1,10 +1,28 @@
 from __future__ import annotations
 
+from typing import NotRequired, TypedDict
+
 from torch import Tensor
 
 from headway.methods.arguments import Rate, slot
-from headway.methods.slots import Client, End, Message, Output, State, Step
+from headway.methods.slots import Client, End, Message, Output, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    h: Vector
+    """h_i, its drift."""
+    c: Vector
+    """c_i, its control variate."""
+
+
+class Memory(TypedDict):
+    anchor: Vector
+    """φ − h_i."""
+    shift: Vector
+    """c − c_i."""
+    alpha: NotRequired[Tensor]
+    """α/u_i, with `program`."""
 
 
 @slot
@@ -25,36 +43,32 @@ class drift:
     needs = ("message:control",)
     provides = ("upload:control",)
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"h": model.zeros(), "c": model.zeros()}
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
         anchor = received["model"] - kept["h"]
         if not self.program:
             return {"anchor": anchor, "shift": received["control"] - kept["c"]}
         size = _relative_size(client)
         return {"anchor": anchor, "shift": received["control"] / size - kept["c"], "alpha": self.alpha / size}
 
-    def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
-        anchor: Vector = memory["anchor"]
-        alpha: float | Tensor = memory.get("alpha", self.alpha)
-        return 0.5 * alpha * (w - anchor).square() + w.dot(memory["shift"])
+    def value(self, w: Vector, output: Output | None, memory: Memory, step: Step) -> Tensor:
+        alpha = memory.get("alpha", self.alpha)
+        return 0.5 * alpha * (w - memory["anchor"]).square() + w.dot(memory["shift"])
 
-    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
-        anchor: Vector = memory["anchor"]
-        shift: Vector = memory["shift"]
-        alpha: float | Tensor = memory.get("alpha", self.alpha)
-        return (w - anchor) * alpha + shift
+    def slope(self, w: Vector, memory: Memory, step: Step) -> Vector:
+        return (w - memory["anchor"]) * memory.get("alpha", self.alpha) + memory["shift"]
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
-        keeps = {"h": kept["h"] + end.delta}
+    def finish(self, end: End, memory: Memory, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
+        drift = kept["h"] + end.delta
         if not self.program:
             control = kept["c"] - end.received["control"] + end.mean_direction
-            return {"control": control - kept["c"]}, {**keeps, "c": control}
+            return {"control": control - kept["c"]}, {"h": drift, "c": control}
         size = _relative_size(end.client)
         control = kept["c"] - end.received["control"] / size + end.mean_direction
         by_size = size / (end.client.population * end.client.share)
-        return {"control": (control - kept["c"]) * by_size}, {**keeps, "c": control}
+        return {"control": (control - kept["c"]) * by_size}, {"h": drift, "c": control}
 
 
 def _relative_size(client: Client) -> Tensor:

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from torch import Tensor
 
 from headway.methods.arguments import Rate, Weight, slot
-from headway.methods.slots import Client, End, Message, Output, State, Step
+from headway.methods.slots import Client, End, Message, Output, Step
 from headway.vectors import Vector
+
+
+class ClientState(TypedDict):
+    h: Vector
+    """h_i, its dual variable."""
+
+
+class Memory(TypedDict):
+    pull: Vector
+    """−h_i."""
 
 
 @slot
@@ -20,18 +32,17 @@ class dual:
 
     adds = True
 
-    def client_state(self, model: Vector) -> State:
+    def client_state(self, model: Vector) -> ClientState:
         return {"h": model.zeros()}
 
-    def begin(self, received: Message, kept: State, client: Client) -> State:
+    def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
         return {"pull": -1.0 * kept["h"]}
 
-    def value(self, w: Vector, output: Output | None, memory: State, step: Step) -> Tensor:
+    def value(self, w: Vector, output: Output | None, memory: Memory, step: Step) -> Tensor:
         return 0.5 * self.mu * step.moved(w).square() + w.dot(memory["pull"])
 
-    def slope(self, w: Vector, memory: State, step: Step) -> Vector:
-        pull: Vector = memory["pull"]
-        return pull.plus(self.mu, step.moved(w))
+    def slope(self, w: Vector, memory: Memory, step: Step) -> Vector:
+        return memory["pull"].plus(self.mu, step.moved(w))
 
-    def finish(self, end: End, memory: State, kept: State) -> tuple[dict[str, Vector], State]:
+    def finish(self, end: End, memory: Memory, kept: ClientState) -> tuple[dict[str, Vector], ClientState]:
         return {}, {"h": kept["h"] - self.alpha * end.delta}

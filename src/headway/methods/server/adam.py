@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 import torch
 
 from headway.methods.arguments import Momentum, Rate, slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    m: Vector
+    v: Vector
 
 
 @slot
@@ -21,10 +28,10 @@ class adam:
     server_rate: Rate
     from_momentum: bool = False
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"m": model.zeros(), "v": model.map(lambda leaf: torch.full_like(leaf, self.eps**2))}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         delta = uploads.mean["delta"]
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         square = (m if self.from_momentum else delta).map(torch.square)

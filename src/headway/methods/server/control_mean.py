@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    control: Vector
+    """c."""
 
 
 @slot
@@ -17,8 +24,8 @@ class control_mean:
     needs = ("upload:control",)
     provides = ("server:control",)
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"control": model.zeros()}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"control": state["control"] + uploads.share * uploads.mean["control"]}

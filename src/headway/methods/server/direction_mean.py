@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import slot
-from headway.methods.slots import Facts, Fields, State, Uploads
+from headway.methods.slots import Facts, Fields, Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    direction: Vector
+    """D."""
 
 
 @slot
@@ -16,11 +23,11 @@ class direction_mean:
     adds = True
     provides = ("server:direction",)
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"direction": model.zeros()}
 
     def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
         return {"direction": -fields["delta"] / facts.rate_sum}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"direction": uploads.mean["direction"]}

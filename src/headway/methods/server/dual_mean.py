@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import Rate, slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    h: Vector
 
 
 @slot
@@ -18,9 +24,9 @@ class dual_mean:
     adds = True
     needs = ("upload:delta",)
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"h": model.zeros()}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         h = state["h"] - self.alpha * uploads.share * uploads.mean["delta"]
         return model - h / self.alpha, {"h": h}

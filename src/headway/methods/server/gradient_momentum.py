@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import Momentum, slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    statistics: Vector
+    """m."""
 
 
 @slot
@@ -19,9 +26,9 @@ class gradient_momentum:
     needs = ("upload:gradient",)
     provides = ("server:statistics",)
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"statistics": model.zeros()}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         fresh = (1 - self.momentum) * uploads.mean["gradient"]
         return model, {"statistics": self.momentum * state["statistics"] + fresh}

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from typing import TypedDict
+
 from headway.methods.arguments import Rate, slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    momentum: Vector
+    """m."""
 
 
 @slot
@@ -17,9 +24,9 @@ class interpolation:
 
     provides = ("server:momentum",)
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"momentum": model.zeros()}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         moved = uploads.sent["model"] + self.server_rate * uploads.mean["delta"]
         return moved, {"momentum": moved - model}

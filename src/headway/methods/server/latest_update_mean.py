@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
 from headway.methods.arguments import slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    latest: Vector
+    """G."""
+    seen: NotRequired[Tensor]
+    """Shape (N,), with `wait`: who took part so far."""
 
 
 @slot
@@ -27,22 +35,22 @@ class latest_update_mean:
     adds = True
     needs = ("upload:change",)
 
-    def server_state(self, model: Vector, population: int) -> State:
-        state: State = {"latest": model.zeros()}
+    def server_state(self, model: Vector, population: int) -> ServerState:
+        state: ServerState = {"latest": model.zeros()}
         return {**state, "seen": torch.zeros(population, dtype=torch.bool)} if self.wait else state
 
-    def prepare(self, uploads: Uploads, state: State) -> tuple[Uploads, State]:
+    def prepare(self, uploads: Uploads, state: ServerState) -> tuple[Uploads, ServerState]:
         latest = state["latest"] + uploads.share * uploads.mean["change"]
         delta = uploads.rate * latest if self.rate_ratio else latest
-        after = {**state, "latest": latest}
+        after: ServerState = {**state, "latest": latest}
         if self.wait:
             delta = delta if bool(state["seen"].all()) else delta.zeros()
             after["seen"] = state["seen"].index_fill(0, torch.tensor(uploads.clients), True)
         return dataclasses.replace(uploads, mean={**uploads.mean, "delta": delta}), after
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, state
 
-    def measures(self, state: State) -> dict[str, Tensor]:
+    def measures(self, state: ServerState) -> dict[str, Tensor]:
         """With `wait`, how many clients were not seen yet."""
         return {"clients_unseen": (~state["seen"]).sum()} if self.wait else {}

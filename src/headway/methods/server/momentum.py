@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+from typing import NotRequired, TypedDict
+
 import torch
+from torch import Tensor
 
 from headway.methods.arguments import Momentum, Rate, slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    momentum: Vector
+    """m."""
+    rate: NotRequired[Tensor]
+    """η of the round before, with `rate_ratio`."""
 
 
 @slot
@@ -23,14 +33,14 @@ class momentum:
 
     provides = ("server:momentum",)
 
-    def server_state(self, model: Vector, population: int) -> State:
-        state: State = {"momentum": model.zeros()}
+    def server_state(self, model: Vector, population: int) -> ServerState:
+        state: ServerState = {"momentum": model.zeros()}
         return {**state, "rate": torch.ones((), dtype=torch.float64)} if self.rate_ratio else state
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         kept = self.momentum * (uploads.rate / float(state["rate"])) if self.rate_ratio else self.momentum
         m = kept * state["momentum"] + uploads.mean["delta"]
-        after = {**state, "momentum": m}
+        after: ServerState = {**state, "momentum": m}
         if self.rate_ratio:
             after["rate"] = torch.full_like(state["rate"], uploads.rate)
         return model.plus(self.server_rate, m), after

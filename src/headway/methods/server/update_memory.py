@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import torch
 from torch import Tensor
@@ -8,8 +8,28 @@ from torch import Tensor
 from headway.errors import UserError
 from headway.methods.arguments import Among, Momentum, Rate, Within, slot
 from headway.methods.projection import by_tensor, joined, project_rows
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class Counters(TypedDict):
+    clients: Tensor
+    """Shape (rows,): whose update each row is; −1 where it is free."""
+    counts: Tensor
+    """Shape (rows,): in how many rounds this client took part since it has the row."""
+    stored: Tensor
+    """Shape (rows,): the clock when it got the row."""
+    clock: Tensor
+    """How many clients were given a row so far."""
+
+
+class ServerState(Counters):
+    momentum: Vector
+    """m̃."""
+    rows: Vector
+    """D: leaves have a leading axis of rows."""
+    correction: Tensor
+    """‖m̃ − m‖/‖m‖ of the last round."""
 
 
 @slot
@@ -41,7 +61,7 @@ class update_memory:
                 f"memory is {self.memory}, less than the {cohort} clients of a round; use 0 or at least {cohort}"
             )
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         size = min(self.memory, population)
         empty = torch.full((size,), -1, dtype=torch.int64)
         return {
@@ -54,7 +74,7 @@ class update_memory:
             "correction": torch.zeros((), dtype=torch.float64),
         }
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         assert uploads.each is not None
         m = self.momentum * state["momentum"] - uploads.mean["delta"]
         counters, places, fresh = _assign_rows(state, uploads.clients)
@@ -69,7 +89,7 @@ class update_memory:
                     leaf[place] -= fields["delta"].leaves[name]
         corrected = self._projected(m, rows, int((counters["clients"] >= 0).sum()))
         relative = (corrected - m).norm() / m.norm().clamp(min=1e-30)
-        after = {**counters, "momentum": corrected, "rows": rows, "correction": relative.double().cpu()}
+        after: ServerState = {**counters, "momentum": corrected, "rows": rows, "correction": relative.double().cpu()}
         return model - self.server_rate * corrected, after
 
     def _projected(self, m: Vector, rows: Vector, count: int) -> Vector:
@@ -77,14 +97,14 @@ class update_memory:
             return project_rows(m, rows, count)
         return joined([project_rows(one, part, count) for one, part in zip(by_tensor(m), by_tensor(rows), strict=True)])
 
-    def measures(self, state: State) -> dict[str, Tensor]:
+    def measures(self, state: ServerState) -> dict[str, Tensor]:
         """‖m̃ − m‖/‖m‖ of this round: how far the rows moved the momentum."""
         return {"server_correction": state["correction"]}
 
 
-def _assign_rows(state: State, cohort: tuple[int, ...]) -> tuple[State, list[int | None], list[bool]]:
+def _assign_rows(state: Counters, cohort: tuple[int, ...]) -> tuple[Counters, list[int | None], list[bool]]:
     """Alg. 4: the counters after this cohort, the row of each of its clients (None without memory), and who is new."""
-    clients, counts, stored = (state[name].tolist() for name in ("clients", "counts", "stored"))
+    clients, counts, stored = state["clients"].tolist(), state["counts"].tolist(), state["stored"].tolist()
     clock = int(state["clock"])
     places: list[int | None] = []
     fresh: list[bool] = []
@@ -99,9 +119,13 @@ def _assign_rows(state: State, cohort: tuple[int, ...]) -> tuple[State, list[int
             counts[clients.index(client)] += 1
         places.append(clients.index(client) if known else None)
         fresh.append(new and known)
-    numbers = {"clients": clients, "counts": counts, "stored": stored}
-    counters: State = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
-    return {**counters, "clock": torch.tensor(clock)}, places, fresh
+    counters: Counters = {
+        "clients": torch.tensor(clients, dtype=torch.int64),
+        "counts": torch.tensor(counts, dtype=torch.int64),
+        "stored": torch.tensor(stored, dtype=torch.int64),
+        "clock": torch.tensor(clock),
+    }
+    return counters, places, fresh
 
 
 def _row_to_replace(clients: list[int], counts: list[int], stored: list[int], cohort: tuple[int, ...]) -> int:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from headway.methods.arguments import slot
-from headway.methods.slots import State, Uploads
+from headway.methods.slots import Uploads
 from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    velocity: Vector
+    """v."""
 
 
 @slot
@@ -21,8 +26,8 @@ class velocity_mean:
     keeps_best = True
     suggests: ClassVar[dict[str, float]] = {"participation": 1.0}
 
-    def server_state(self, model: Vector, population: int) -> State:
+    def server_state(self, model: Vector, population: int) -> ServerState:
         return {"velocity": model.zeros()}
 
-    def update(self, model: Vector, uploads: Uploads, state: State) -> tuple[Vector, State]:
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"velocity": uploads.mean["velocity"]}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from headway.methods.arguments import slot
@@ -12,9 +10,8 @@ from headway.vectors import Vector
 class plain:
     """Every coordinate in the run's own floating-point type: 4 bytes each in fp32."""
 
-    def encode(self, vector: Vector, key: Tensor) -> Any:
+    def encode(self, vector: Vector, key: Tensor) -> Vector:
         return vector
 
-    def decode(self, payload: Any, like: Vector) -> Vector:
-        assert isinstance(payload, Vector)
+    def decode(self, payload: Vector, like: Vector) -> Vector:
         return payload

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import torch
 from torch import Tensor
@@ -8,6 +8,15 @@ from torch import Tensor
 from headway.methods.arguments import Among, Within, slot
 from headway.random import fold, uniform
 from headway.vectors import Vector
+
+
+class Codes(TypedDict):
+    """A vector as integers: one piece for the whole of it, or one for each tensor."""
+
+    codes: list[Tensor]
+    """The codes of each piece, packed into bytes."""
+    scales: list[Tensor]
+    """s of each piece."""
 
 
 @slot
@@ -21,7 +30,7 @@ class quantised:
     bits: Annotated[int, Within(1, 16)] = 8
     scope: Annotated[str, Among("vector", "tensor")] = "vector"
 
-    def encode(self, vector: Vector, key: Tensor) -> Any:
+    def encode(self, vector: Vector, key: Tensor) -> Codes:
         leaves = list(vector.leaves.values())
         pieces = [vector.flat()] if self.scope == "vector" else [leaf.reshape(-1) for leaf in leaves]
         coded = [self._encode(piece, fold(key, number)) for number, piece in enumerate(pieces)]
@@ -38,7 +47,7 @@ class quantised:
         up = uniform(key.to(x.device), tuple(x.shape)) < (place - down)
         return packed((down + up).clamp(0, levels).to(torch.int64), self.bits), scale
 
-    def decode(self, payload: Any, like: Vector) -> Vector:
+    def decode(self, payload: Codes, like: Vector) -> Vector:
         whole = self.scope == "vector"
         sizes = [len(like)] if whole else [leaf.numel() for leaf in like.leaves.values()]
         dtype = next(iter(like.leaves.values())).dtype

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from headway.methods.arguments import slot
 from headway.methods.slots import Code
 from headway.methods.wire.plain import plain
@@ -9,5 +11,5 @@ from headway.methods.wire.plain import plain
 class Wire:
     """One code for each direction."""
 
-    up: Code = plain()
-    down: Code = plain()
+    up: Code[Any] = plain()
+    down: Code[Any] = plain()

@@ -16,7 +16,7 @@ from headway.papers.plan import Plan, plan
 from headway.papers.preset import Preset
 from headway.papers.reproduce import NOTE, UNKNOWN, Outcomes
 from headway.papers.saved_runs import SavedRun, match_runs, saved_runs
-from headway.papers.table import Entry, entries
+from headway.papers.table import Entry, entries, number_row
 from headway.papers.verdict import Word
 from headway.runs.files import read_json
 
@@ -26,7 +26,7 @@ Family = Literal["accuracy", "rounds", ""]
 """Numbers that are drawn in one panel: accuracies in %, or rounds until a target; '' are all others."""
 
 
-class Maker(TypedDict):
+class MadeRuns(TypedDict):
     """What made some runs of a claim; `runs` are their folders in it."""
 
     command: str
@@ -84,7 +84,7 @@ class BoardItem(TypedDict):
     published: int
     shares: list[str]
     links: dict[str, str]
-    made: list[Maker]
+    made: list[MadeRuns]
 
 
 class Board(TypedDict):
@@ -102,7 +102,7 @@ class Claim:
     item: str
     scale: str
     seeds: int
-    makers: tuple[Maker, ...] = field(repr=False)
+    makers: tuple[MadeRuns, ...] = field(repr=False)
 
     def links(self, beside: Path) -> dict[str, str]:
         """The claim's table, figures and note, by file name, as links from a page in the folder `beside`."""
@@ -119,7 +119,7 @@ def read_claim(file: Path) -> Claim:
         maker = (str(made.get("command") or UNKNOWN), str(made.get("commit", "")), hardware)
         runs.setdefault(maker, []).append(place)
     makers = tuple(
-        Maker(command=command, commit=commit, hardware=hardware, runs=places)
+        MadeRuns(command=command, commit=commit, hardware=hardware, runs=places)
         for (command, commit, hardware), places in runs.items()
     )
     item, scale, seeds = str(note.get("item", "")), str(note.get("scale", "full")), int(note.get("seeds", 1))
@@ -175,24 +175,32 @@ def board(source: Path) -> list[Item]:
     """Every item of every paper, with its runs in the claims of a folder; once for each scale it was run at."""
     known = claims(source)
     saved = {claim.folder: saved_runs(claim.folder) for many in known.values() for claim in many}
-    found = []
-    for preset in every_preset():
-        own = known.get(preset.item, [])
-        shared = [claim for name in preset.shares for claim in known.get(f"{preset.paper}/{name}", [])]
-        scales = dict.fromkeys(claim.scale for claim in [*own, *shared]) or {"full": None}
-        for scale in scales:
-            some = [claim for claim in [*own, *shared] if claim.scale == scale]
-            runs = [run for claim in some for run in saved[claim.folder]]
-            found.append(_item(preset, scale, some, runs, next((one for one in own if one.scale == scale), None)))
-    return found
+    return [
+        _item(preset, scale, some, [run for claim in some for run in saved[claim.folder]])
+        for preset in every_preset()
+        for scale, some in _by_scale(preset, known).items()
+    ]
 
 
-def _item(preset: Preset, scale: str, some: Sequence[Claim], runs: list[SavedRun], claim: Claim | None) -> Item:
-    """An item with its runs among those of some claims; `claim` is the one of the item itself."""
+def _by_scale(preset: Preset, known: dict[str, list[Claim]]) -> dict[str, list[Claim]]:
+    """The claims that may have runs of an item, its own and those it shares runs with, by scale.
+
+    Where there is none, the item stands at full scale without claims.
+    """
+    items = [preset.item, *(f"{preset.paper}/{name}" for name in preset.shares)]
+    found: dict[str, list[Claim]] = {}
+    for claim in (claim for item in items for claim in known.get(item, [])):
+        found.setdefault(claim.scale, []).append(claim)
+    return found or {"full": []}
+
+
+def _item(preset: Preset, scale: str, some: Sequence[Claim], runs: list[SavedRun]) -> Item:
+    """An item with its runs among those of some claims."""
     if not preset.columns:
         return Item(preset, None, {})
     wanted = plan(preset, scale=scale, seeds=max((one.seeds for one in some), default=preset.seeds))
-    return Item(preset, wanted, match_runs(wanted, runs) if runs else {}, claim)
+    own = next((claim for claim in some if claim.item == preset.item), None)
+    return Item(preset, wanted, match_runs(wanted, runs) if runs else {}, own)
 
 
 def family(measure: str) -> Family:
@@ -204,37 +212,36 @@ def family(measure: str) -> Family:
 
 def cell(item: Item, entry: Entry, number: int) -> BoardCell:
     """One number of an item; `number` is its place on the board."""
-    preset, scale = item.preset, item.plan.scale if item.plan else "full"
+    assert item.plan is not None, "an item without runs has no numbers"
+    preset, same = item.preset, number_row(item.plan, entry)
     column = next(one for one in preset.columns if one.name == entry.column)
     row = next(one for one in preset.rows if one.name == entry.row)
-    printed, scaled = entry.published, scale != "full"
-    judged = None if scaled else entry.verdict
     return {
         "number": number,
         "paper": preset.paper,
-        "item": preset.item,
-        "scale": scale,
+        "item": same["item"],
+        "scale": same["scale"],
         "data": column.data,
-        "column": entry.column,
+        "column": same["column"],
         "method": row.method,
-        "row": entry.row,
-        "measure": entry.measure,
+        "row": same["row"],
+        "measure": same["measure"],
         "heading": heading(entry.measure),
         "family": family(entry.measure),
-        "seeds": len(entry.seeds),
-        "measured": entry.mean,
-        "std": entry.std,
-        "more_than": entry.lower_bound,
-        "published": printed.value if printed else None,
-        "published_std": printed.std if printed else None,
-        "published_is_bound": printed.bound if printed else None,
-        "gap": None if scaled else entry.gap,
-        "verdict": judged.word if judged else "",
-        "tolerance": judged.tolerance if judged else None,
+        "seeds": same["seeds"],
+        "measured": same["measured"],
+        "std": same["std"],
+        "more_than": same["more_than"],
+        "published": same["published"],
+        "published_std": same["published_std"],
+        "published_is_bound": same["published_is_bound"],
+        "gap": same["gap"],
+        "verdict": same["verdict"] or "",
+        "tolerance": same["tolerance"],
         "marks": entry.marks.signs,
-        "draw": entry.marks.draw,
-        "form": entry.marks.form,
-        "ended_early": entry.marks.ended_early,
+        "draw": same["draw"],
+        "form": same["form"],
+        "ended_early": same["ended_early"],
     }
 
 

@@ -50,15 +50,29 @@ def _lead(items: Sequence[BoardItem]) -> str:
 def _tiles(items: Sequence[BoardItem], cells: Sequence[BoardCell]) -> str:
     runnable = {item["item"] for item in items if item["trainings"]}
     begun = {item["item"] for item in items if item["runs"]}
-    beside = [cell for cell in cells if cell["published"] is not None]
-    words = Counter(cell["verdict"] for cell in beside)
     printed = sum({item["item"]: item["published"] for item in items}.values())
-    pairs = [
-        (f"{len(begun)} of {len(runnable)}", "items with runs"),
-        (f"{len(beside)} of {printed}", "printed numbers measured"),
-        *((str(words[word]), word) for word in ("within", "outside", "unknown", "one seed") if words[word]),
+    beside = [cell for cell in cells if cell["published"] is not None]
+    tiles = [
+        _tile(f"{len(begun)} of {len(runnable)}", "items with runs"),
+        _tile(f"{len(beside)} of {printed}", "printed numbers measured"),
+        *_verdict_tiles(beside),
     ]
-    return f'<ul class="tiles">{"".join(f"<li><strong>{one}</strong>{escape(name)}</li>" for one, name in pairs)}</ul>'
+    return f'<ul class="tiles">{"".join(tiles)}</ul>'
+
+
+def _verdict_tiles(cells: Sequence[BoardCell]) -> list[str]:
+    """How many cells have each verdict, where any has it."""
+    words = Counter(cell["verdict"] for cell in cells)
+    return [_tile(str(words[word]), word) for word in ("within", "outside", "unknown", "one seed") if words[word]]
+
+
+def _tile(number: str, name: str) -> str:
+    return f"<li><strong>{number}</strong>{escape(name)}</li>"
+
+
+def _scaled_mark(scale: str) -> str:
+    """What stands behind the name of runs that are scaled down."""
+    return "" if scale == "full" else ' <span class="mark">scaled down</span>'
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,10 +105,9 @@ def _cells(cells: Sequence[BoardCell], links: dict[tuple[str, str], dict[str, st
 def _line(cell: BoardCell, links: dict[str, str]) -> str:
     meaning = "; ".join(filter(None, (cell["draw"], cell["form"], cell["ended_early"])))
     mark = f'<span class="mark" title="{escape(meaning)}">{escape(cell["marks"])}</span>' if cell["marks"] else ""
-    scaled = ' <span class="mark">scaled down</span>' if cell["scale"] != "full" else ""
     item = _link(links.get("table.md"), cell["item"])
     texts = [
-        f"<td>{escape(cell['row'])}{mark}{scaled}</td>",
+        f"<td>{escape(cell['row'])}{mark}{_scaled_mark(cell['scale'])}</td>",
         f'<td class="words">{escape(cell["heading"])}</td>',
         f"<td>{escape(_measured(cell))}</td>",
         f"<td>{escape(_printed(cell))}</td>",
@@ -145,15 +158,29 @@ def _link(address: str | None, text: str) -> str:
 # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_BEGUN, _WAITING = "begun", "not run yet"
+_WITHOUT_RUNS = "without runs: a drawing, a split, or no analysis yet"
+
+
 def _items(items: Sequence[BoardItem]) -> str:
-    begun = [item for item in items if item["runs"]]
-    waiting = [item for item in items if not item["runs"] and item["trainings"] and item["kind"] != "not-built"]
-    rest = [item for item in items if not item["runs"] and item not in waiting]
-    parts = [_item_table(begun)]
-    for name, some in (("not run yet", waiting), ("without runs: a drawing, a split, or no analysis yet", rest)):
-        if some:
-            parts.append(f"<details><summary>{len(some)} {name}</summary>{_item_table(some)}</details>")
+    """A table of the items that have runs, and the others folded up."""
+    groups: dict[str, list[BoardItem]] = {_BEGUN: [], _WAITING: [], _WITHOUT_RUNS: []}
+    for item in items:
+        groups[_group(item)].append(item)
+    parts = [_item_table(groups.pop(_BEGUN))]
+    parts += [
+        f"<details><summary>{len(some)} {name}</summary>{_item_table(some)}</details>"
+        for name, some in groups.items()
+        if some
+    ]
     return "\n".join(parts)
+
+
+def _group(item: BoardItem) -> str:
+    """How far an item is."""
+    if item["runs"]:
+        return _BEGUN
+    return _WAITING if item["trainings"] and item["kind"] != "not-built" else _WITHOUT_RUNS
 
 
 def _item_table(items: Sequence[BoardItem]) -> str:
@@ -167,20 +194,33 @@ def _item_table(items: Sequence[BoardItem]) -> str:
 
 
 def _item(item: BoardItem) -> list[str]:
-    links = item["links"]
-    shown = [("table", links.get("table.md")), ("runs", links.get("reproduce.json"))]
-    shown[1:1] = [(_picture(name), address) for name, address in links.items() if name.startswith("figure")]
-    there = "".join(_link(address, name) for name, address in shown if address)
-    shared = f"runs of {', '.join(item['shares'])}" if item["shares"] and not there else "–"
-    scaled = ' <span class="mark">scaled down</span>' if item["scale"] != "full" else ""
     return [
-        f"<td>{escape(item['item'])}{scaled}</td>",
+        f"<td>{escape(item['item'])}{_scaled_mark(item['scale'])}</td>",
         f'<td class="words title">{escape(item["title"])}</td>',
-        f"<td>{item['trainings_run']} of {item['trainings']}</td>" if item["trainings"] else "<td>–</td>",
+        f"<td>{_part(item['trainings_run'], item['trainings'])}</td>",
         f"<td>{item['runs'] or '–'}</td>",
-        f"<td>{item['measured']} of {item['published']}</td>" if item["published"] else "<td>–</td>",
-        f'<td class="words links">{there or f"<span class=soft>{escape(shared)}</span>"}</td>',
+        f"<td>{_part(item['measured'], item['published'])}</td>",
+        f'<td class="words links">{_item_links(item) or _shared_runs(item)}</td>',
     ]
+
+
+def _part(some: int, whole: int) -> str:
+    """`3 of 39`, where there is anything to count."""
+    return f"{some} of {whole}" if whole else "–"
+
+
+def _item_links(item: BoardItem) -> str:
+    """Links to the table, the figures and the note of an item's claim, as far as it has them."""
+    links = item["links"]
+    figures = [(_picture(name), address) for name, address in links.items() if name.startswith("figure")]
+    shown = [("table", links.get("table.md")), *figures, ("runs", links.get("reproduce.json"))]
+    return "".join(_link(address, name) for name, address in shown if address)
+
+
+def _shared_runs(item: BoardItem) -> str:
+    """Whose runs an item without files of its own shares."""
+    shared = f"runs of {', '.join(item['shares'])}" if item["shares"] else "–"
+    return f"<span class=soft>{escape(shared)}</span>"
 
 
 def _picture(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,16 +24,14 @@ _BANDS: dict[Family, tuple[float, float]] = {"accuracy": (1.0, 3.0), "rounds": (
 
 def drawable(cells: _Cells) -> dict[Family, _Cells]:
     """The cells with two numbers at full scale, neither of them a bound, by panel."""
-    known = [
-        one
-        for one in cells
-        if one["measured"] is not None
-        and one["published"] is not None
-        and not one["published_is_bound"]
-        and one["scale"] == "full"
-    ]
+    known = [one for one in cells if _is_comparable(one)]
     families: dict[Family, _Cells] = {name: [one for one in known if one["family"] == name] for name in _WORDS}
     return {name: some for name, some in families.items() if some}
+
+
+def _is_comparable(one: BoardCell) -> bool:
+    has_both = one["measured"] is not None and one["published"] is not None
+    return has_both and not one["published_is_bound"] and one["scale"] == "full"
 
 
 def drawn(cells: _Cells) -> Figure | None:
@@ -54,25 +52,35 @@ def drawn(cells: _Cells) -> Figure | None:
 
 
 def _panel(axes: Axes, name: Family, some: _Cells, papers: Sequence[str]) -> None:
+    """One family of numbers: the bands, the points of each paper in a colour of its own, and the axes."""
     values = [value for one in some for value in (one["measured"], one["published"]) if value is not None]
     low, high = _ends(min(values), max(values), name == "rounds")
-    line = np.geomspace(low, high) if name == "rounds" else np.linspace(low, high)
-    for band in _BANDS[name]:
-        lower, upper = (line * (1 - band), line * (1 + band)) if name == "rounds" else (line - band, line + band)
-        axes.fill_between(line, lower, upper, color="#4477aa", alpha=0.09, linewidth=0)
-    axes.plot(line, line, color="#888888", linewidth=1)
+    _draw_bands(axes, name, low, high)
     for number, paper in enumerate(papers):
         own = [one for one in some if one["paper"] == paper]
-        for one in own:
-            _point(axes, one, COLOURS[number % len(COLOURS)])
         if own:
-            axes.plot([], [], "o", color=COLOURS[number % len(COLOURS)], label=f"{paper} ({len(own)})")
+            _draw_points(axes, own, COLOURS[number % len(COLOURS)], f"{paper} ({len(own)})")
     if name == "rounds":
         _logarithmic(axes)
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     axes.set(xlabel=f"printed {_WORDS[name]}", ylabel=f"measured {_WORDS[name]}")
     axes.legend(frameon=False, loc="upper left", fontsize=9)
     tidy(axes)
+
+
+def _draw_bands(axes: Axes, name: Family, low: float, high: float) -> None:
+    """The diagonal, where measured is as printed, and the two bands on both sides of it."""
+    line = np.geomspace(low, high) if name == "rounds" else np.linspace(low, high)
+    for band in _BANDS[name]:
+        lower, upper = (line * (1 - band), line * (1 + band)) if name == "rounds" else (line - band, line + band)
+        axes.fill_between(line, lower, upper, color="#4477aa", alpha=0.09, linewidth=0)
+    axes.plot(line, line, color="#888888", linewidth=1)
+
+
+def _draw_points(axes: Axes, cells: _Cells, colour: str, label: str) -> None:
+    for one in cells:
+        _point(axes, one, colour)
+    axes.plot([], [], "o", color=colour, label=label)
 
 
 def _logarithmic(axes: Axes) -> None:
@@ -89,11 +97,20 @@ def _logarithmic(axes: Axes) -> None:
 def _point(axes: Axes, one: BoardCell, colour: str) -> None:
     """One number, with ± one deviation; hollow where its runs are not as the item asks for."""
     filled = "white" if one["draw"] or one["form"] else colour
-    style: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": colour, "markerfacecolor": filled, "ecolor": colour}
     printed, measured = one["published"], one["measured"]
     assert printed is not None
     assert measured is not None, "cells without a number are not drawable"
-    axes.errorbar(printed, measured, one["std"], fmt="o", elinewidth=1, **style)
+    axes.errorbar(
+        printed,
+        measured,
+        one["std"],
+        fmt="o",
+        elinewidth=1,
+        ecolor=colour,
+        markersize=5.5,
+        markeredgecolor=colour,
+        markerfacecolor=filled,
+    )
 
 
 def _ends(low: float, high: float, logarithmic: bool) -> tuple[float, float]:

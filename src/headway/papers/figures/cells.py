@@ -10,9 +10,9 @@ from headway.papers.footnotes import marks_of
 from headway.papers.items import presets
 from headway.papers.measurements import Records, parse_measure
 from headway.papers.plan import Cell, Plan
-from headway.papers.preset import Column, Row
+from headway.papers.preset import Column, Preset, Row
 from headway.papers.published import Published
-from headway.papers.reproduce import Outcomes
+from headway.papers.reproduce import Outcome, Outcomes
 from headway.papers.table import Entry, entries
 
 _NAMED_AT_MOST = 6
@@ -29,15 +29,16 @@ class FigureData:
     def cell(self, row: Row, column: Column) -> Cell:
         return next(cell for cell in self.plan.cells if cell.row == row and cell.column.name == column.name)
 
+    def _saved(self, cell: Cell) -> list[Outcome]:
+        return [self.outcomes[run] for run in cell.runs if run in self.outcomes]
+
     def seed_records(self, cell: Cell) -> list[Records]:
         """The round records of each seed's run that did not fail."""
-        saved = [self.outcomes[run] for run in cell.runs if run in self.outcomes]
-        return [outcome.records for outcome in saved if outcome.failure is None and outcome.records]
+        return [one.records for one in self._saved(cell) if one.failure is None and one.records]
 
     def failed_records(self, cell: Cell) -> Records:
         """The records of the failed run that came furthest; empty where some seed did not fail."""
-        saved = [self.outcomes[run] for run in cell.runs if run in self.outcomes]
-        failed = [outcome.records for outcome in saved if outcome.failure is not None]
+        failed = [one.records for one in self._saved(cell) if one.failure is not None]
         return [] if self.seed_records(cell) or not failed else max(failed, key=len)
 
     @cached_property
@@ -54,14 +55,12 @@ class FigureData:
             return []
         preset = self.plan.preset
         known = presets(preset.paper) if preset.shares else {}
-        wanted = preset.spelling(cell.row, cell.column).spelled, preset.scenario(cell.row, cell.column)
+        wanted = preset.run_of(cell.row, cell.column)
         found = []
         for one in (preset, *(known[name] for name in preset.shares)):
             for row, column in _candidates(one.rows, one.columns, cell):
-                if (one.spelling(row, column).spelled, one.scenario(row, column)) == wanted:
-                    read = [(name, column.read.get(name, name)) for name in column.measures]
-                    numbers = ((as_read, one.numbers.get((row.name, column.name, name))) for name, as_read in read)
-                    found += [(name, number) for name, number in numbers if number is not None]
+                if one.run_of(row, column) == wanted:
+                    found += _printed_numbers(one, row, column)
         return found
 
     def published_points(self, cell: Cell) -> list[tuple[float, float]]:
@@ -98,20 +97,25 @@ class FigureData:
 
     def gap_notes(self) -> list[str]:
         """What the figure lacks, in words: runs that failed, are missing or are not finished; then what marks mean."""
-        failed, missing, short = [], [], []
-        for cell in self.plan.cells:
-            saved = [self.outcomes[run] for run in cell.runs if run in self.outcomes]
-            if any(outcome.failure is not None for outcome in saved):
-                failed.append(cell)
-            if len(saved) < len(cell.runs) or any(not one.records and one.failure is None for one in saved):
-                missing.append(cell)
-            if any(records[-1]["round"] < cell.runs[0].scenario.rounds for records in self.seed_records(cell)):
-                short.append(cell)
-        found = (("failed", failed), ("missing", missing), ("not finished", short))
+        lacking = (("failed", self._has_failed), ("missing", self._has_gaps), ("not finished", self._is_unfinished))
+        found = [(word, [cell for cell in self.plan.cells if lacks(cell)]) for word, lacks in lacking]
         return [
             *(f"{word}: {self._names(cells)}" for word, cells in found if cells),
             *self._mark_notes(),
         ]
+
+    def _has_failed(self, cell: Cell) -> bool:
+        return any(one.failure is not None for one in self._saved(cell))
+
+    def _has_gaps(self, cell: Cell) -> bool:
+        """Whether some seed has no run, or a run without a round."""
+        saved = self._saved(cell)
+        return len(saved) < len(cell.runs) or any(not one.records and one.failure is None for one in saved)
+
+    def _is_unfinished(self, cell: Cell) -> bool:
+        """Whether some seed ended before the item's last round; one that failed does not count."""
+        whole = cell.runs[0].scenario.rounds
+        return any(records[-1]["round"] < whole for records in self.seed_records(cell))
 
     def _mark_notes(self) -> list[str]:
         """Which cells have runs of another draw or of another form of the method, and which draw or form."""
@@ -133,6 +137,12 @@ class FigureData:
                 names.append(f"{self.row_label(row)} ({', '.join(one.label or one.name for one in columns)})")
         more = len(names) - _NAMED_AT_MOST
         return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _printed_numbers(preset: Preset, row: Row, column: Column) -> list[tuple[str, Published]]:
+    """(Measure as it is read from runs, number) that an item prints for a row in a column."""
+    numbers = ((name, preset.numbers.get((row.name, column.name, name))) for name in column.measures)
+    return [(column.read.get(name, name), number) for name, number in numbers if number is not None]
 
 
 def _candidates(rows: Sequence[Row], columns: Sequence[Column], cell: Cell) -> list[tuple[Row, Column]]:

@@ -6,7 +6,8 @@ Each fills an empty figure and returns what its marks mean, in words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,19 +33,28 @@ def _all_have(seeds: Sequence[Records], key: str) -> bool:
     return bool(seeds) and all(any(key in record for record in records) for records in seeds)
 
 
-def _draw_cell(axes: Axes, data: FigureData, cell: Cell, key: str, place: Place, **style: Any) -> None:
-    """Draw a cell's curve: the mean of its seeds or, where all failed, the longest one with a cross at its end."""
-    seeds, failed = data.seed_records(cell), data.failed_records(cell)
+@dataclass(frozen=True)
+class _Curve:
+    """A cell that is drawn as a curve, its name in the legend, and its number among the curves of its panel."""
+
+    cell: Cell
+    label: str
+    number: int
+
+
+def _draw(axes: Axes, data: FigureData, one: _Curve, key: str, place: Place) -> None:
+    """Draw the mean of a cell's seeds or, where all failed, the longest one with a cross at its end."""
+    seeds, failed, style = data.seed_records(one.cell), data.failed_records(one.cell), line(one.number)
     many = len(data.plan.rows) > _MANY
     if _all_have(seeds, key):
-        smooth = key == "accuracy_smoothed" and cell.runs[0].scenario.smoothing > 0
+        smooth = key == "accuracy_smoothed" and one.cell.runs[0].scenario.smoothing > 0
         if smooth:
-            unnamed = {**style, "label": None, "alpha": 0.2 if many else 0.35}
-            raw_line(axes, *curve(seeds, "accuracy", place), **unnamed)
-        mean_line(axes, *curve(seeds, key, place), linewidth=2 if smooth else 1.0 if many else 1.3, **style)
+            raw_line(axes, *curve(seeds, "accuracy", place), alpha=0.2 if many else 0.35, **style)
+        width = 2 if smooth else 1.0 if many else 1.3
+        mean_line(axes, *curve(seeds, key, place), linewidth=width, label=one.label, **style)
     elif _all_have([failed], key):
         places, values = curve([failed], key, place)
-        axes.plot(places, values[0], linewidth=1.2, **{**style, "label": f"{style['label']} (failed)"})
+        axes.plot(places, values[0], linewidth=1.2, label=f"{one.label} (failed)", **style)
         axes.plot(places[-1:], values[0][-1:], "x", color=style["color"], markersize=8, markeredgewidth=2)
 
 
@@ -61,7 +71,7 @@ def curves(figure: Figure, data: FigureData) -> list[str]:
     for axes, column in zip(panels(figure, [one.name for one in data.plan.columns]), data.plan.columns, strict=True):
         cells = [data.cell(row, column) for row in data.plan.rows]
         for number, cell in enumerate(cells):
-            _draw_cell(axes, data, cell, "accuracy_smoothed", a_round, label=data.row_label(cell.row), **line(number))
+            _draw(axes, data, _Curve(cell, data.row_label(cell.row), number), "accuracy_smoothed", a_round)
         last = max((records[-1]["round"] for cell in cells for records in data.seed_records(cell)), default=1)
         for number, cell in enumerate(cells):
             if data.seed_records(cell):
@@ -76,35 +86,44 @@ def curves(figure: Figure, data: FigureData) -> list[str]:
 
 def _draw_printed(axes: Axes, data: FigureData, cell: Cell, last: float, colour: str) -> set[str]:
     """Draw the paper's points up to round `last`, the last that was run; returns the marks it used."""
-    style: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 6.5, "zorder": 4}
     points = [(*point, "o") for point in data.published_points(cell) if point[0] <= last]
     points += [(last * 1.02, accuracy, "<") for accuracy in data.published_tops(cell)]
     for round, accuracy, mark in points:
-        axes.plot([round], [accuracy], mark, clip_on=False, **style)
+        axes.plot(
+            [round], [accuracy], mark, clip_on=False, color=colour, markerfacecolor="white", markersize=6.5, zorder=4
+        )
     return {mark for _, _, mark in points}
+
+
+_OVER_ITERATIONS = {"global_loss": LOSS, "accuracy_smoothed": ACCURACY}
+"""What `iterations` draws, and the labels of its axes."""
 
 
 def iterations(figure: Figure, data: FigureData) -> list[str]:
     """Global loss and accuracy over local iterations t = τ · round, all runs in the same panels (FedNAG)."""
-    measures = [name for column in data.plan.columns for name in column.measures]
-    kinds = {"global_loss": LOSS, "accuracy_smoothed": ACCURACY}
-    wanted = [key for key in kinds if any(name.split("@")[0] in key for name in measures)]
+    measures = [name.split("@")[0] for name in data.plan.measures]
+    wanted = [key for key in _OVER_ITERATIONS if any(name in key for name in measures)]
     for axes, key in zip(panels(figure, [""] * len(wanted), wide=5.0), wanted, strict=True):
         for number, cell in enumerate(data.plan.cells):
-            steps = cell.runs[0].scenario.steps or 1
-
-            def place(record: RoundRecord, steps: int = steps) -> float:
-                return float(steps * record["round"])
-
-            _draw_cell(axes, data, cell, key, place, label=data.cell_label(cell), **line(number))
+            _draw(axes, data, _Curve(cell, data.cell_label(cell), number), key, _iteration(cell))
         axes.set_xlabel("iteration")
-        axes.set_ylabel(kinds[key])
+        axes.set_ylabel(_OVER_ITERATIONS[key])
         axes.set_xlim(left=0)
         if key == "global_loss" and _ratio_of_extremes(axes) > 50:
             axes.set_yscale("log")
     legend(figure)
     drawn = _smoothing_note(data) if "accuracy_smoothed" in wanted else ["loss on all clients' data"]
     return [*drawn, *seeds_note(data)]
+
+
+def _iteration(cell: Cell) -> Place:
+    """Places a round of a cell's run at its last local iteration t = τ · round."""
+    steps = cell.runs[0].scenario.steps or 1
+
+    def place(record: RoundRecord) -> float:
+        return float(steps * record["round"])
+
+    return place
 
 
 def _ratio_of_extremes(axes: Axes) -> float:

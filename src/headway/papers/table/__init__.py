@@ -7,7 +7,7 @@ the title and the lines below of `captions`.
 from headway.papers.table.captions import below, caption, title
 from headway.papers.table.entries import Entry, entries
 from headway.papers.table.formats import latex, markdown, terminal
-from headway.papers.table.rows import comma_separated, plain
+from headway.papers.table.rows import comma_separated, number_row, plain
 from headway.papers.table.sheets import size
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "entries",
     "latex",
     "markdown",
+    "number_row",
     "plain",
     "size",
     "terminal",

@@ -9,10 +9,12 @@ from typing import Literal
 from headway.measure.curves import Accuracies, accuracies
 from headway.papers.footnotes import Marks, marks_of
 from headway.papers.measurements import Measurement, measure_run
-from headway.papers.plan import Plan
+from headway.papers.plan import Cell, Plan
 from headway.papers.published import Published
 from headway.papers.reproduce import Outcomes
 from headway.papers.verdict import Verdict, verdict
+
+State = Literal["", "failed", "missing"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Entry:
     seeds: tuple[Measurement, ...]
     """One for each run that did not fail."""
     published: Published | None
-    state: Literal["", "failed", "missing"] = ""
+    state: State = ""
     """Why there is no number: all runs of the cell failed, or none was found."""
     ends: tuple[Accuracies, ...] = ()
     """Best, last and smoothed accuracy of each of these runs when it ended."""
@@ -43,6 +45,11 @@ class Entry:
         return bool(self.seeds) and len(self.values) == len(self.seeds)
 
     @property
+    def is_as_asked(self) -> bool:
+        """Whether it has runs with the item's own split, cohorts and form of the method."""
+        return not self.state and not self.marks.kind
+
+    @property
     def mean(self) -> float | None:
         return statistics.fmean(self.values) if self.reached else None
 
@@ -53,9 +60,8 @@ class Entry:
     @property
     def lower_bound(self) -> float | None:
         """A lower bound of the mean where some seed ended before it reached the target."""
-        known = [one.lower_bound if one.value is None else one.value for one in self.seeds]
-        bounds = [value for value in known if value is not None]
-        return statistics.fmean(bounds) if bounds and len(bounds) == len(known) and not self.reached else None
+        bounds = [bound for one in self.seeds if (bound := one.at_least) is not None]
+        return statistics.fmean(bounds) if bounds and len(bounds) == len(self.seeds) and not self.reached else None
 
     @property
     def bytes(self) -> float | None:
@@ -83,18 +89,22 @@ class Entry:
 
 def entries(plan: Plan, outcomes: Outcomes) -> list[Entry]:
     """Every number of the table, column by column and row by row."""
-    found = []
-    for cell in plan.cells:
-        saved = [(one, outcomes[one]) for one in cell.runs if one in outcomes]
-        good = [(one.scenario, outcome.records) for one, outcome in saved if outcome.failure is None]
-        state: Literal["", "failed", "missing"] = "" if good else "failed" if saved else "missing"
-        ends = tuple(accuracies(records) for _, records in good)
-        rounds = max((int(records[-1]["round"]) for _, records in good if records), default=0)
-        marks = marks_of(cell, outcomes)
-        for name in cell.column.measures:
-            read = plan.read_as(cell, name)
-            seeds = tuple(measure_run(read, records, scenario) for scenario, records in good)
-            printed = plan.preset.numbers.get((cell.row.name, cell.column.name, name))
-            place = (cell.row.name, cell.column.name, name)
-            found.append(Entry(*place, seeds, printed, state, ends, rounds, marks))
-    return found
+    return [entry for cell in plan.cells for entry in _cell_entries(plan, cell, outcomes)]
+
+
+def _cell_entries(plan: Plan, cell: Cell, outcomes: Outcomes) -> list[Entry]:
+    """The numbers of one cell, one for each measure of its column."""
+    saved = [(one, outcomes[one]) for one in cell.runs if one in outcomes]
+    good = [(one.scenario, outcome) for one, outcome in saved if outcome.failure is None]
+    state: State = "" if good else "failed" if saved else "missing"
+    ends = tuple(accuracies(outcome.records) for _, outcome in good)
+    rounds = max((outcome.rounds for _, outcome in good), default=0)
+    marks = marks_of(cell, outcomes)
+
+    def entry(measure: str) -> Entry:
+        place = (cell.row.name, cell.column.name, measure)
+        read = plan.read_as(cell, measure)
+        seeds = tuple(measure_run(read, outcome.records, scenario) for scenario, outcome in good)
+        return Entry(*place, seeds, plan.preset.numbers.get(place), state, ends, rounds, marks)
+
+    return [entry(measure) for measure in cell.column.measures]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 from headway.papers.plan import Plan
 from headway.papers.reproduce import Outcomes
-from headway.papers.table.entries import Entry, entries
+from headway.papers.table.entries import Entry, State, entries
 from headway.papers.verdict import Word
 
 
@@ -32,7 +32,7 @@ class NumberRow(TypedDict):
     gap: float | None
     verdict: Word | None
     tolerance: float | None
-    state: Literal["", "failed", "missing"]
+    state: State
     rounds: int
     best_accuracy: float | None
     """This and the next two: with which the runs ended, whatever the measure is."""
@@ -45,10 +45,11 @@ class NumberRow(TypedDict):
 
 def plain(plan: Plan, outcomes: Outcomes) -> list[NumberRow]:
     """Every number of the table, column by column and row by row."""
-    return [_row(plan, entry) for entry in entries(plan, outcomes)]
+    return [number_row(plan, entry) for entry in entries(plan, outcomes)]
 
 
-def _row(plan: Plan, entry: Entry) -> NumberRow:
+def number_row(plan: Plan, entry: Entry) -> NumberRow:
+    """One number of the table; of runs that are scaled down, without gap and verdict."""
     printed, full = entry.published, plan.scale == "full"
     verdict = entry.verdict if full else None
     return {

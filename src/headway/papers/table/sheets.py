@@ -86,9 +86,10 @@ def _paper_ratio(entry: Entry) -> str:
 Writer = Callable[[Entry], str]
 
 
-def _sub_columns(plan: Plan, column: Column, name: str, reference: Entry | None) -> dict[str, Writer]:
-    """The headings of a measure's sub-columns, each with the function that writes an entry there."""
+def _sub_columns(plan: Plan, column: Column, name: str, group: Sequence[Entry]) -> dict[str, Writer]:
+    """The headings of a measure's sub-columns, each with the function that writes an entry of the group there."""
     scaled = plan.scale != "full"
+    reference = next((entry for entry in group if entry.row == plan.preset.reference), None)
     cell = next(cell for cell in plan.cells if cell.column.name == column.name)
     title = heading(name)
     read = plan.read_as(cell, name)
@@ -110,7 +111,7 @@ def _best(group: Sequence[Entry], name: str) -> str | None:
     Only rows whose runs are as the item asks for compete, where there are any.
     """
     sign = 1 if parse_measure(name)[0].higher_is_better else -1
-    group = [one for one in group if not any(one.marks.kind) and not one.state] or group
+    group = [one for one in group if one.is_as_asked] or group
     known = [(sign * entry.mean, entry.row) for entry in group if entry.mean is not None]
     beaten = len(known) + sum(entry.lower_bound is not None for entry in group) - 1
     return max(known, key=lambda pair: pair[0])[1] if known and beaten else None
@@ -118,24 +119,24 @@ def _best(group: Sequence[Entry], name: str) -> str | None:
 
 def sheets(plan: Plan, found: Sequence[Entry]) -> list[Sheet]:
     """A sheet for each column of the item: a row for each method, and the sub-columns of each measure."""
-    made = []
-    for column in plan.columns:
-        counts = {entry.row: len(entry.seeds) for entry in found if entry.column == column.name}
-        signs = {entry.row: entry.marks.signs for entry in found if entry.column == column.name}
-        head = ["method", "seeds"]
-        texts = {row.name: [f"{row.name} {signs[row.name]}".strip(), str(counts[row.name])] for row in plan.rows}
-        best: dict[str, set[int]] = {row.name: set() for row in plan.rows}
-        groups: list[list[int]] = []
-        for name in column.measures:
-            group = [entry for entry in found if (entry.column, entry.measure) == (column.name, name)]
-            reference = next((entry for entry in group if entry.row == plan.preset.reference), None)
-            parts = _sub_columns(plan, column, name, reference)
-            winner = _best(group, name)
-            if winner is not None:
-                best[winner].add(len(head))
-            groups.append([*range(len(head) if groups else 1, len(head) + len(parts))])  # the seeds go with the first
-            head += parts
-            for entry in group:
-                texts[entry.row] += [write(entry) for write in parts.values()]
-        made.append(Sheet(column.name, head, [Line(texts[row], best[row]) for row in texts], groups))
-    return made
+    return [_sheet(plan, column, [entry for entry in found if entry.column == column.name]) for column in plan.columns]
+
+
+def _sheet(plan: Plan, column: Column, found: Sequence[Entry]) -> Sheet:
+    """The sheet of one column of the item, with its entries."""
+    head = ["method", "seeds"]
+    lines = {
+        entry.row: Line([f"{entry.row} {entry.marks.signs}".strip(), str(len(entry.seeds))], set()) for entry in found
+    }
+    groups: list[list[int]] = []
+    for name in column.measures:
+        group = [entry for entry in found if entry.measure == name]
+        parts = _sub_columns(plan, column, name, group)
+        winner = _best(group, name)
+        if winner is not None:
+            lines[winner].best.add(len(head))
+        groups.append([*range(len(head) if groups else 1, len(head) + len(parts))])  # the seeds go with the first
+        head += parts
+        for entry in group:
+            lines[entry.row].texts.extend(write(entry) for write in parts.values())
+    return Sheet(column.name, head, list(lines.values()), groups)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from typing import Any
 
 from headway.runs.given import catalogue_method
 from headway.runs.result import Result
@@ -65,14 +64,14 @@ def _tuned(study: Study) -> bool:
 
 def commands(study: Study) -> list[str]:
     """One `headway compare` for all methods with equal settings, and a report over them where there are several."""
-    groups: dict[Any, list[str]] = {}
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for name, results in study.runs.items():
         by_flags: dict[tuple[str, ...], list[int]] = {}
         for one in results:
             by_flags.setdefault(_group(one), []).append(one.scenario.seed)
         for flags, numbers in by_flags.items():
-            for seeds in _seeds(sorted(numbers)):
-                groups.setdefault((flags, tuple(seeds)), []).append(name)
+            for given in _seeds(sorted(numbers)):
+                groups.setdefault((flags, tuple(given)), []).append(name)
     made = []
     for number, ((flags, seeds), names) in enumerate(groups.items(), 1):
         out = ["--out", f"runs/again-{number}" if len(groups) > 1 else "runs/again"]

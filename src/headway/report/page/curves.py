@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -13,6 +13,50 @@ from headway.measure.headline import LAST
 from headway.records import RoundRecord, value_of
 from headway.runs.result import Result
 from headway.runs.study import Study
+
+
+class Grid(TypedDict):
+    """Where points of a curve are: their rounds, and the megabytes sent up to these."""
+
+    round: list[int]
+    mb: list[float]
+
+
+class Curve(TypedDict):
+    """Means and deviations over seeds at the points of a grid, which is named by its place in the list of grids."""
+
+    grid: int
+    mean: list[float | None]
+    std: list[float | None] | None
+
+
+class MethodCurves(TypedDict):
+    """The curves of one method, by what they measure."""
+
+    name: str
+    note: str
+    curves: dict[str, Curve]
+
+
+class Measure(TypedDict):
+    """What can be drawn: its names, and how its numbers are written."""
+
+    key: str
+    short: str
+    label: str
+    digits: int
+    share: bool
+    """Whether it is a percentage."""
+
+
+class Curves(TypedDict):
+    """All that page.js reads."""
+
+    target: float | None
+    measures: list[Measure]
+    grids: list[Grid]
+    methods: list[MethodCurves]
+
 
 POINTS = 1000
 """Of more evaluations than this every second, third, … is drawn, and the last."""
@@ -57,11 +101,11 @@ def _megabytes(records: Sequence[RoundRecord]) -> float:
     return float(f"{sent / 1e6:.6g}")
 
 
-def _curve(seeds: Sequence[Result], key: str, grids: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _curve(seeds: Sequence[Result], key: str, grids: list[Grid]) -> Curve | None:
     points = _thinned(common([one.records for one in seeds], key))
     if not points:
         return None
-    grid = {
+    grid: Grid = {
         "round": [records[0]["round"] for records in points],
         "mb": [_megabytes(records) for records in points],
     }
@@ -75,12 +119,12 @@ def _curve(seeds: Sequence[Result], key: str, grids: list[dict[str, Any]]) -> di
     }
 
 
-def curves(study: Study, notes: dict[str, str]) -> dict[str, Any]:
+def curves(study: Study, notes: dict[str, str]) -> Curves:
     """What page.js reads: the measures there are, the places they are drawn at, and each method's curves."""
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
-    grids: list[dict[str, Any]] = []
-    methods = [
+    grids: list[Grid] = []
+    methods: list[MethodCurves] = [
         {
             "name": name,
             "note": notes.get(name, ""),
@@ -92,8 +136,13 @@ def curves(study: Study, notes: dict[str, str]) -> dict[str, Any]:
     return {
         "target": None if study.target is None else 100 * study.target,
         "measures": [
-            {"key": key, "short": short.format(judged), "label": label.format(judged), "digits": digits}
-            | {"share": _share(key)}
+            {
+                "key": key,
+                "short": short.format(judged),
+                "label": label.format(judged),
+                "digits": digits,
+                "share": _share(key),
+            }
             for key, short, label, digits in _measures(study)
             if key in there
         ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from headway.errors import UserError
 
@@ -16,7 +15,7 @@ def text_of(name: str, folder: Path = _HERE) -> str:
     return (folder / name).read_text(encoding="utf-8").strip()
 
 
-def embedded(content: Any) -> str:
+def embedded(content: object) -> str:
     """JSON inside a script element; without "<" no text can end that element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
 
+from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
 from headway.report.page import commands as again
 from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
@@ -67,13 +68,13 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
 # ── the comparison ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def comparison(rows: Sequence[dict[str, Any]]) -> str:
+def comparison(rows: Sequence[MethodNumbers]) -> str:
     """The table of compare.md, cell by cell."""
     head, body = cells(rows)
     return _table(head, body, best(rows))
 
 
-def legend_of_table(rows: Sequence[dict[str, Any]]) -> str:
+def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
     words = ["Best in bold."] if len(rows) > 1 else []
     words.append("A click on a heading sorts.")
     if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
@@ -122,7 +123,7 @@ def _own_costs(name: str, seeds: Sequence[Result]) -> list[str]:
     return [f"{value:.3g}" for value in (recorded["passes"], recorded["client_state"], recorded["server_memory"])]
 
 
-def costs(study: Study, rows: Sequence[dict[str, Any]]) -> str:
+def costs(study: Study, rows: Sequence[MethodNumbers]) -> str:
     """Traffic, steps and seconds as recorded, means over seeds; passes, state and memory of the method itself."""
     head = ["method", "MB down a round", "MB up a round", "MB down", "MB up", "local steps"]
     head += ["seconds training", "seconds evaluating", "passes", "client state", "server memory"]
@@ -152,7 +153,7 @@ _OF_A_RUN = settings_of("identity") | {"executor"}
 """Written in the environment, run by run."""
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     if value is None:
         return "–"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -197,42 +198,50 @@ def _own_settings(study: Study, names: Sequence[str]) -> str:
 # ── the environment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _recorded(one: Result) -> MadeOn | None:
-    """The environment in a finished run's summary.json."""
-    return summary(one.folder).get("environment") if one.folder is not None else None
+_NOT_RECORDED: MadeOn = {"device": "", "hardware": "", "system": "", "versions": {}}
+
+
+def _made_on(one: Result) -> MadeOn:
+    """The environment in a finished run's summary.json; empty where it is not recorded."""
+    found = summary(one.folder).get("environment") if one.folder is not None else None
+    return _NOT_RECORDED if found is None else {**_NOT_RECORDED, **found}
 
 
 def _versions(found: MadeOn) -> str:
-    return ", ".join(f"{name} {text}" for name, text in found.get("versions", {}).items())
+    return ", ".join(f"{name} {text}" for name, text in found["versions"].items())
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """What all runs may share: its name, and how it is read off a run and the environment of the run."""
+
+    name: str
+    of: Callable[[Result, MadeOn], str]
+    between: str = " / "
+    """What stands between different values."""
+
+    def text(self, runs: Sequence[tuple[Result, MadeOn]]) -> str:
+        values = (self.of(one, made_on) or "not recorded" for one, made_on in runs)
+        return self.between.join(dict.fromkeys(values))
+
+
+_FACTS = (
+    _Fact("hardware", lambda one, made_on: made_on["hardware"]),
+    _Fact("system", lambda one, made_on: made_on["system"]),
+    _Fact("versions", lambda one, made_on: _versions(made_on)),
+    _Fact("device", lambda one, made_on: made_on["device"] or one.scenario.device),
+    _Fact("executor", lambda one, made_on: one.executor),
+    _Fact("precision", lambda one, made_on: one.scenario.precision),
+    _Fact("deterministic", lambda one, made_on: _written(one.scenario.deterministic)),
+    _Fact("seeds", lambda one, made_on: str(one.scenario.seed), between=", "),
+    _Fact("split seed", lambda one, made_on: str(one.scenario.split_seed)),
+)
 
 
 def environment(study: Study) -> str:
     """What all runs share, each fact once, and a list of the runs."""
     results = [one for seeds in study.runs.values() for one in seeds]
-    recorded = [_recorded(one) for one in results]
-
-    def each(values: Sequence[Any]) -> str:
-        return " / ".join(dict.fromkeys(str(value) if value else "not recorded" for value in values))
-
-    facts = [
-        ("hardware", each([found and found.get("hardware") for found in recorded])),
-        ("system", each([found and found.get("system") for found in recorded])),
-        ("versions", each([found and _versions(found) for found in recorded])),
-        (
-            "device",
-            each(
-                [
-                    (found and found.get("device")) or one.scenario.device
-                    for found, one in zip(recorded, results, strict=True)
-                ]
-            ),
-        ),
-        ("executor", each([one.executor for one in results])),
-        ("precision", each([one.scenario.precision for one in results])),
-        ("deterministic", each([_written(one.scenario.deterministic) for one in results])),
-        ("seeds", ", ".join(dict.fromkeys(str(one.scenario.seed) for one in results))),
-        ("split seed", each([str(one.scenario.split_seed) for one in results])),
-    ]
+    made = [(one, _made_on(one)) for one in results]
     body = [
         [
             one.method,
@@ -244,7 +253,8 @@ def environment(study: Study) -> str:
         for one in results
     ]
     runs = _table(["method", "seed", "state", "executor", "folder"], body, kind="words", swatches=False)
-    return f"{_facts(facts)}<details><summary>{len(results)} runs</summary>{runs}</details>"
+    facts = _facts([(fact.name, fact.text(made)) for fact in _FACTS])
+    return f"{facts}<details><summary>{len(results)} runs</summary>{runs}</details>"
 
 
 # ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────

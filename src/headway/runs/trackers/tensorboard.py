@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -28,12 +27,13 @@ class TensorBoard:
         place = self.folder / run.name if self.folder is not None else Path(str(run.folder), "tensorboard")
         for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
             old.unlink()
-        self.writer = _writer(place)
+        self.writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
         values = {key: value for key, value in run.parameters.items() if isinstance(value, bool | int | float | str)}
         on = "validation" if "validation" in run.parameters else "test"
         shown = {f"accuracy/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
+        file = self.writer._get_file_writer()  # type: ignore[no-untyped-call]
         for part in hparams(values, shown):  # type: ignore[no-untyped-call]
-            self.writer._get_file_writer().add_summary(part)  # add_hparams would write to a folder of its own
+            file.add_summary(part)  # add_hparams would write to a folder of its own
         self.writer.add_text("scenario", _table(run.parameters))
         for record in run.past:
             self._write(record)
@@ -52,10 +52,6 @@ class TensorBoard:
     def _write(self, record: RoundRecord) -> None:
         for name, value in scalars(record).items():
             self.writer.add_scalar(name, value, record["round"])
-
-
-def _writer(place: Path) -> Any:
-    return SummaryWriter(str(place), filename_suffix=SUFFIX)
 
 
 def _table(values: Mapping[str, object]) -> str:

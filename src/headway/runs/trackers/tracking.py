@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol, TypeGuard
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest, shown
@@ -73,7 +73,7 @@ class Tracked:
 
     name: str
     folder: Path | None
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
     """The scenario as it is run, and the executor."""
     past: list[RoundRecord]
     """The records of the rounds that are done."""
@@ -101,20 +101,26 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker
     if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
         raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
     for spelled in asked:
-        name, _, place = spelled.partition(":")
-        if name not in _EXTRAS:
-            raise UserError(f"there is no tracker '{name}'{nearest(name, _EXTRAS)} (tensorboard[:DIR] or mlflow[:URI])")
         if spelled == "tensorboard" and not kept:
             raise UserError("a run without a folder has none for its curves; write tensorboard:DIR, or give out=…")
         if spelled in found:
             raise UserError(f"the tracker '{spelled}' is given twice")
-        try:
-            found[spelled] = importlib.import_module(_EXTRAS[name]).tracker(place or None)
-        except ImportError as fault:
-            raise UserError(
-                f"the tracker '{name}' needs a package that is not there ({fault}); pip install 'headway[{name}]'"
-            ) from None
+        found[spelled] = _made(spelled)
     return found
+
+
+def _made(spelled: str) -> Tracker:
+    """The tracker that `NAME` or `NAME:PLACE` stands for."""
+    name, _, place = spelled.partition(":")
+    if name not in _EXTRAS:
+        raise UserError(f"there is no tracker '{name}'{nearest(name, _EXTRAS)} (tensorboard[:DIR] or mlflow[:URI])")
+    try:
+        tracker: Tracker = importlib.import_module(_EXTRAS[name]).tracker(place or None)
+    except ImportError as fault:
+        raise UserError(
+            f"the tracker '{name}' needs a package that is not there ({fault}); pip install 'headway[{name}]'"
+        ) from None
+    return tracker
 
 
 def _name(experiment: Experiment, folder: Path | None) -> str:
@@ -144,7 +150,7 @@ class Tracking:
 
     def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
         if self.trackers:
-            parameters = {**experiment.scenario.as_dict(), "executor": executor}
+            parameters: dict[str, object] = {**experiment.scenario.as_dict(), "executor": executor}
             run = Tracked(_name(experiment, folder), folder, parameters, list(past))
             self._each(lambda tracker: tracker.begins(run))
 
