@@ -3,6 +3,9 @@
 A slot value fits by having the methods; nothing is subclassed. The first hook of each slot is required, all others and
 all attributes are optional. A public name that is almost one of these, or that is one of another slot's, is refused
 when a method is made, for it would do nothing; what a class needs for itself begins with an underscore.
+
+The protocols are generic over what a value keeps: `Server[State]` keeps named vectors, and a value that keeps other
+tensors too has a `TypedDict` of its own, of which a type checker knows every name. `Method` takes values of any state.
 """
 
 from __future__ import annotations
@@ -17,9 +20,13 @@ from headway.methods.slots import Client, Code, End, Facts, Fields, Message, Out
 from headway.vectors import Vector
 
 Memory = TypeVar("Memory")
+"""What `begin` makes and `direction` passes on within one client's round."""
 Remembered = TypeVar("Remembered", contravariant=True)
+"""The same memory, where it is only read."""
 ClientState = TypeVar("ClientState")
+"""What a client keeps between its rounds."""
 ServerState = TypeVar("ServerState")
+"""What the server keeps between rounds."""
 
 
 class Broadcast(Protocol):

@@ -212,7 +212,7 @@ class Method:
         return message
 
     def client_state(self, model: Vector) -> States:
-        """What a newcomer holds."""
+        """What a client holds before its first round."""
         found: States = {}
         with self._outside("before the first round"):
             for name, part in self.parts("objective", "local"):

@@ -17,7 +17,7 @@ A function, a `functools.partial` or another object that can be called stands fo
 f(model, server), objective f(w, output, step), local f(w, gradient, step), server f(model, uploads).
 
 Three lifetimes of state. *step*: `begin` returns a memory that `direction` passes on within one client's round.
-*client*: `client_state` is what a newcomer holds; `finish` returns `(upload fields, what the client keeps)`.
+*client*: `client_state` is what it holds before its first round; `finish` returns `(upload fields, client state)`.
 *server*: `server_state` is where it begins; `update` returns its successor. What is returned without the hook that says
 where it begins, or under other names, is refused: it would be lost.
 
