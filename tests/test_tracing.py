@@ -127,7 +127,7 @@ def test_group_normalisation_keeps_its_values_and_gradients(shape: tuple[int, ..
 def test_channels_of_zeros_change_no_convolution(
     dimensions: int, biased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decompositions, "_narrow", lambda x, groups, transposed: x.shape[1] < decompositions.NARROW)
+    monkeypatch.setattr(decompositions, "_narrow", lambda x, how: x.shape[1] < decompositions.NARROW)
     draw = torch.Generator().manual_seed(0)
     x, weight, bias = (
         torch.randn(*shape, dtype=torch.float64, generator=draw)
