@@ -19,9 +19,9 @@ import headway as hw
 from conftest import SMALL, played
 from headway.data.augmentation import DEGREES, augmented
 from headway.engine.building import build
-from headway.engine.experiment import Experiment
 from headway.engine.client_rounds import Turn
 from headway.engine.executor import RoundInput
+from headway.engine.experiment import Experiment
 from headway.engine.serial import ClientTrainer
 from headway.engine.server import broadcast, initial_state, received
 from headway.errors import UserError
