@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import safetensors.torch
 import torch
 
 import headway
+from command_line import Answer, called, environment, shell
 from headway.cli.main import main
 from headway.data import sources
 from headway.engine import selection
@@ -26,28 +25,9 @@ from headway.methods.catalogue import METHODS
 from headway.models.networks import network
 from headway.scenario import Scenario
 
-Answer = subprocess.CompletedProcess[str]
 LITTLE = "--rounds 3 --clients 20 --steps 2 --device cpu --executor serial"
 LONG = "--model linear --rounds 200 --clients 20 --steps 1 --eval-every 5 --checkpoint-every 50 --device cpu"
 REPEATED = f"{LONG} --executor serial --deterministic"
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("HEADWAY_DATA", "COLUMNS")}
-    return kept | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", **more}
-
-
-def shell(folder: Path, command: str, **more: str) -> Answer:
-    return subprocess.run(
-        [sys.executable, "-m", "headway", *command.split()],
-        cwd=folder,
-        env=environment(**more),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=300,
-        check=False,
-    )
 
 
 def rounds(run: Path) -> list[dict[str, Any]]:
@@ -92,13 +72,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(place: Path) -> dict[str, Answer]:
-    """The answers to all commands above; two at a time, for starting Python takes longest."""
-    answers: dict[str, Answer] = {}
-    with ThreadPoolExecutor(2) as pool:
-        for commands in (FIRST, SECOND, THIRD):
-            spoken = pool.map(lambda command: shell(place, command, COLUMNS="200"), commands.values())
-            answers |= dict(zip(commands, spoken, strict=True))
-    return answers
+    """The answers to all commands above; those of two are of a process as a shell starts it."""
+    commands = FIRST | SECOND | THIRD
+    return {
+        name: (shell if name in ("run", "nothing") else called)(place, command, COLUMNS="200")
+        for name, command in commands.items()
+    }
 
 
 def content(answer: Answer) -> Any:
@@ -266,7 +245,7 @@ def test_no_command_is_the_help_and_no_complaint(said: dict[str, Answer]) -> Non
 
 @pytest.mark.parametrize("command", ["methods", "show fedacg"])
 def test_a_terminal_without_greek_letters_is_no_crash(command: str, tmp_path: Path) -> None:
-    answer = shell(tmp_path, command, PYTHONIOENCODING="cp1252")
+    answer = called(tmp_path, command, encoding="cp1252")
     assert "Traceback" not in answer.stderr
     assert answer.returncode == 0
     assert "fedacg" in answer.stdout
@@ -307,25 +286,17 @@ def stopped_line(answer: Answer, folder: str) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def side_by_side(folder: Path, whole: str, stopped: str, watched: str) -> tuple[Answer, Answer]:
-    """The answers of one command that runs through while another is interrupted."""
-    with ThreadPoolExecutor(2) as pool:
-        through = pool.submit(shell, folder, whole)
-        answer = interrupted(folder, stopped, watched)
-        assert through.result().returncode == 0, through.result().stderr
-    return through.result(), answer
-
-
 def test_ctrl_c_and_resume_are_as_if_nothing_had_happened(tmp_path: Path) -> None:
     command = f"run fedacg {REPEATED} --out"
-    _, answer = side_by_side(tmp_path, f"{command} whole", f"{command} stopped", "stopped/rounds.jsonl")
+    called(tmp_path, f"{command} whole")
+    answer = interrupted(tmp_path, f"{command} stopped", "stopped/rounds.jsonl")
     stopped_line(answer, "stopped")
     assert "headway: stopping after this round" in answer.stderr
     assert answer.stdout == ""
     assert 2 <= len(rounds(tmp_path / "stopped")) < 200
     assert not (tmp_path / "stopped/summary.json").exists()
 
-    resumed = shell(tmp_path, "resume stopped --json")
+    resumed = called(tmp_path, "resume stopped --json")
     assert content(resumed)["rounds"] == 200
     assert rounds(tmp_path / "stopped") == rounds(tmp_path / "whole")
     for name in ("server-0000200.safetensors", "manifest.json"):
@@ -335,14 +306,14 @@ def test_ctrl_c_and_resume_are_as_if_nothing_had_happened(tmp_path: Path) -> Non
 
 def test_ctrl_c_in_a_comparison_and_resume(tmp_path: Path) -> None:
     command = f"compare fedavg fedacg {REPEATED} --json --quiet --out"
-    watched = "stopped/fedacg/seed-0/rounds.jsonl"
-    whole, answer = side_by_side(tmp_path, f"{command} whole", f"{command} stopped", watched)
+    whole = called(tmp_path, f"{command} whole")
+    answer = interrupted(tmp_path, f"{command} stopped", "stopped/fedacg/seed-0/rounds.jsonl")
     stopped_line(answer, "stopped")
     assert answer.stdout == ""
     assert (tmp_path / "stopped/fedavg/seed-0/summary.json").is_file()
     assert len(rounds(tmp_path / "stopped/fedacg/seed-0")) < 200
 
-    resumed = content(shell(tmp_path, "resume stopped --json --quiet"))
+    resumed = content(called(tmp_path, "resume stopped --json --quiet"))
     for row in [*resumed, *(expected := content(whole))]:
         assert row.pop("folders")  # the one thing in which they differ
     assert timeless(resumed) == timeless(expected)

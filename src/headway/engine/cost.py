@@ -5,11 +5,13 @@ One client plays one real round of a small network; nothing is typed in.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from headway import random
 from headway.engine import server
@@ -35,6 +37,40 @@ class Cost:
     client_state: float
     server_memory: float
     passes: float
+
+
+class OperationCounter(TorchDispatchMode):
+    """Counts the operations of matrix products and convolutions, by the formulas of torch's `FlopCounterMode`.
+
+    Torch's own mode imports torch's compiler at its first operation, which takes longer than a short run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: the compiler would be imported to be told that it has nothing to do here."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        named = dict(kwargs or {})
+        with self:
+            parts = func.decompose(*args, **named)
+        if parts is not NotImplemented:
+            return parts
+        result = func(*args, **named)
+        formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **named, out_val=result)
+        return result
 
 
 def _small() -> nn.Module:
@@ -63,11 +99,11 @@ def _counted(experiment: Experiment) -> tuple[float, int, int]:
     with experiment.arithmetic():
         sent = server.broadcast(experiment, server.initial_state(experiment), 1)
         given, client = round_input(experiment), newcomers(experiment, [0])[0]
-        with FlopCounterMode(display=False) as counter:
+        with OperationCounter() as counter:
             trained = ClientTrainer(experiment, compiled=False).train(given, client)
     if experiment.method.pooled:
-        return counter.get_total_flops(), 0, 0
-    return counter.get_total_flops(), sent.nbytes, int(trained["bytes"])
+        return counter.total, 0, 0
+    return counter.total, sent.nbytes, int(trained["bytes"])
 
 
 def passes(method: Method, module: nn.Module, shape: tuple[int, ...], epochs: int = 1) -> float:
