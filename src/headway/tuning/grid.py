@@ -22,6 +22,8 @@ Value = bool | int | float | str | None
 """What an argument of a method or a setting of a scenario can be."""
 Grid = dict[str, tuple[Value, ...]]
 """The values of each name, in the order they are tried."""
+Values = Mapping[str, Sequence[Value]]
+"""What a paper tried of each name."""
 Asked = str | Mapping[str, Sequence[object]] | Sequence[str]
 """`"papers"`, `{"lam": [0.8, 0.9]}`, or texts such as `["papers", "lam=0.8,0.9"]`."""
 
@@ -112,10 +114,6 @@ def named(method: str, name: str) -> Values:
     where = "no paper searched" if name == "papers" else f"the grids of {name} do not have"
     known = sorted({own for paper in papers.values() for own in paper.methods})
     raise UserError(f"{where} a grid for '{method}' (there are for {', '.join(known)}); write --grid NAME=VALUE,VALUE")
-
-
-Values = Mapping[str, Sequence[Value]]
-"""What a paper tried of each name."""
 
 
 @dataclass(frozen=True)
