@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import get_args, get_type_hints
 
 from headway.errors import UserError, nearest
@@ -24,6 +25,12 @@ def method(spelled: str | Method) -> Method:
         return spelled
     if not isinstance(spelled, str):
         raise UserError(f"method is of type {type(spelled).__name__}; give a name such as 'fedacg' or a headway.Method")
+    return _named(spelled)
+
+
+@lru_cache(maxsize=1024)
+def _named(spelled: str) -> Method:
+    """A text names the same frozen value each time; the papers' tables name one method for hundreds of runs."""
     first, *others = pieces(spelled)
     built = _single(first, METHODS)
     for other in others:
