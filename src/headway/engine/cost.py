@@ -39,14 +39,14 @@ class Cost:
     passes: float
 
 
-class OperationCounter(TorchDispatchMode):
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operations of matrix products and convolutions, by the formulas of torch's `FlopCounterMode`.
 
     Torch's own mode imports torch's compiler at its first operation, which takes longer than a short run.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     @classmethod
