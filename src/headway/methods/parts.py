@@ -107,7 +107,7 @@ def _part(slot: str, given: object) -> object:
     if isinstance(given, plain_function):
         return plain_function(slot, given.function)
     if inspect.isclass(given):
-        raise UserError(f"{slot} slot: {given.__name__} is a class; give an instance: {_construction(given)}")
+        raise UserError(f"{slot} slot: {given.__name__} is a class; give an instance: {construction(given)}")
     if callable(getattr(given, required(slot), None)):
         check(slot, given)
         return given
@@ -118,7 +118,7 @@ def _part(slot: str, given: object) -> object:
     return plain_function(slot, given)
 
 
-def _construction(kind: type) -> str:
+def construction(kind: type) -> str:
     """`Clipped()`, or with the arguments it cannot do without."""
     try:
         parameters = inspect.signature(kind).parameters.values()
@@ -184,7 +184,7 @@ def check(slot: str, part: object) -> None:
 def check_code(code: object) -> None:
     """Refuse what is no code of a wire."""
     if inspect.isclass(code):
-        raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {_construction(code)}")
+        raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {construction(code)}")
     for name in HOOKS["wire"]:
         if not callable(getattr(code, name, None)):
             near = _misspelt(name, _public(code))
