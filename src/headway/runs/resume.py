@@ -15,7 +15,7 @@ from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
 from headway.runs.given import own_objects
-from headway.runs.load import loaded, scenario_of_run, warned_if_unchecked, experiment_of
+from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
