@@ -16,7 +16,7 @@ in these cases:
   plain         as it is
   replacement   clients are drawn twice in a round
   stragglers    half of the clients drop out and send what they had done
-  over          more clients are asked than are needed
+  over          more clients are invited than are needed
   continued     one stream of batches across the rounds
   keep-local    the batch statistics stay with the clients
   wire          updates are quantised: METHOD+fedpaq, and fedpaq with 4 bits
@@ -83,7 +83,7 @@ CASES: dict[str, dict[str, Any]] = {
 """Settings of each case; `wire` also changes the method, and `failing` the samples of a client."""
 
 
-# ── one tree, in a process of its own: nothing before `play` imports headway ──────────────────────────────────────────
+# ── one tree, in a separate process: nothing before `play` imports headway ────────────────────────────────────────────
 
 
 def unequal_clients(failing: bool, precision: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def checkpoint_digests(folder: Path) -> dict[str, str]:
 
 
 def repeatable(record: dict[str, Any]) -> dict[str, Any]:
-    """A round record without what depends on the clock, and without the words in which a failure is told."""
+    """A round record without what depends on the clock, and without the words of a failure."""
     record = {name: value for name, value in record.items() if "seconds" not in name and name != "chain"}
     for failure in record.get("failures", []):
         failure.pop("cause", None)
@@ -278,7 +278,7 @@ def renamed(tensor: str) -> str:
 
 
 def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Results of a tree by the runs' names: those known, and the others played in a process of their own."""
+    """Results of a tree by the runs' names: those known, and the others played in a separate process."""
     with tempfile.TemporaryDirectory() as place:
         given, out = Path(place) / "plan.json", Path(place) / "results.json"
         given.write_text(json.dumps({**plan, "tree": str(tree), "name": name, "known": sorted(known)}))
@@ -301,8 +301,8 @@ def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Where two results differ first, in words; None where they are equal."""
     if "refused" in old or "refused" in new:
-        told = [one["words"] if "refused" in one else "played" for one in (old, new)]
-        return None if old.get("refused") == new.get("refused") else f"old: {told[0]}; new: {told[1]}"
+        words = [one["words"] if "refused" in one else "played" for one in (old, new)]
+        return None if old.get("refused") == new.get("refused") else f"old: {words[0]}; new: {words[1]}"
     if old["executor"] != new["executor"]:
         return f"executor {old['executor']} / {new['executor']}"
     for number, (one, other) in enumerate(zip(old["records"], new["records"], strict=False), 1):

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {
     "lam negative": ("run fedacg:lam=-0.5", ("lam is -0.5", "0 ≤ lam < 1")),
     "lam is no number": ("run fedacg:lam=high", ("lam is 'high'", "number")),
     "option without value": ("run fedacg:lam", ("'lam' has no value", "lam=0.85")),
-    "modifier alone": ("run acg", ("'acg' is no method by itself", "fedavg+acg")),
+    "modifier alone": ("run acg", ("'acg' is not a method by itself", "fedavg+acg")),
     "slot set twice": ("run fedacg+momentum", ("fedacg", "momentum", "both set the server slot")),
     "method twice": ("compare fedavg fedacg fedavg", ("'fedavg'", "twice")),
     "no method": ("run", ("no method given", "headway run fedacg")),

@@ -50,7 +50,7 @@ class Samples:
     @property
     def labels(self) -> Tensor:
         """The targets, where each sample has one tensor of them."""
-        assert isinstance(self.y, Tensor), "several targets are no labels"
+        assert isinstance(self.y, Tensor), "several targets are not labels"
         return self.y
 
     def spread(self, count: int | None) -> Samples:

@@ -32,7 +32,8 @@ def owners(partition: str, users: np.ndarray | None, groupings: Mapping[str, Gro
     if grouping or users is None:
         close = nearest(grouping, groupings)
         raise UserError(
-            f"partition is '{partition}', but this data set has no such grouping{close} (known: {', '.join(known)})"
+            f"partition is '{partition}', but this data set does not have this grouping{close} "
+            f"(known: {', '.join(known)})"
         )
     return users
 

@@ -184,7 +184,7 @@ class Aggregator:
         rounds.release(group.positions)
 
     def _without_diverged(self, arrived: _Arrived, rounds: CohortRounds) -> _Arrived:
-        """Those of a group whose numbers are finite, with a sum of their own; the others have failed."""
+        """Those of a group whose numbers are finite, with the sum of these alone; the others have failed."""
         faults = self._diverged(arrived.places, arrived.partial["reports"])
         if not faults:
             return arrived

@@ -82,7 +82,7 @@ def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
 
 
 def _checked_model(model: nn.Module) -> nn.Module:
-    """A user's own network, if its parameters hold numbers; what is no network is refused where it is copied."""
+    """A user's own network, if its parameters hold numbers; what is not a network is refused where it is copied."""
     tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
     for name, tensor in tensors:
         if nn.parameter.is_lazy(tensor):

@@ -27,7 +27,7 @@ from headway.tasks.metrics import Answer
 from headway.trees import leaves_of, tree_map
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
-"""Samples that are scored at once, at most, by kind of device: on a GPU every chunk has costs of its own."""
+"""Samples that are scored at once, at most, by kind of device: on a GPU every chunk adds a fixed cost."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def write_at(handle: int, content: bytes, offset: int) -> None:
 
 
 def read_at(handle: int, size: int, offset: int) -> bytes:
-    """Read so many bytes from a place, fewer only at the end of the file."""
+    """Read this many bytes from a place, fewer only at the end of the file."""
     parts: list[bytes] = []
     while size > 0 and (part := os.pread(handle, size, offset)):
         parts.append(part)

@@ -60,17 +60,17 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
 
 def _failed(records: Sequence[RoundRecord]) -> RunNumbers:
     """How often clients failed and were skipped; nothing where none may be."""
-    told = [record["failed"] for record in records if "failed" in record]
-    return {"failed": sum(told)} if told else {}
+    failed = [record["failed"] for record in records if "failed" in record]
+    return {"failed": sum(failed)} if failed else {}
 
 
 def _padding(records: Sequence[RoundRecord]) -> float | None:
     """Share of all samples computed that only filled a shape; None where the records do not say."""
-    told = [record for record in records if record.get("samples")]
-    if not told:
+    counted = [record for record in records if record.get("samples")]
+    if not counted:
         return None
-    samples = sum(record["samples"] for record in told)
-    return float(1 - samples / sum(record["samples"] / (1 - record["padding"]) for record in told))
+    samples = sum(record["samples"] for record in counted)
+    return float(1 - samples / sum(record["samples"] / (1 - record["padding"]) for record in counted))
 
 
 _AVERAGED = (

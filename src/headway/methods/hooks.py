@@ -5,7 +5,7 @@ all attributes are optional. A public name that is almost one of these, or that 
 when a method is made, for it would do nothing; what a class needs for itself begins with an underscore.
 
 The protocols are generic over what a value keeps: `Server[State]` keeps named vectors, and a value that keeps other
-tensors too has a `TypedDict` of its own, of which a type checker knows every name. `Method` takes values of any state.
+tensors too has its own `TypedDict`, of which a type checker knows every name. `Method` takes values of any state.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class OfAny(Protocol):
     """`participation`, where the user gives none."""
 
     def fits(self, population: int, cohort: int) -> None:
-        """Raise a `UserError` where it cannot work with so many clients."""
+        """Raise a `UserError` where it cannot work with this many clients."""
 
 
 class OfLocal(Protocol):

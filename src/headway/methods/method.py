@@ -73,7 +73,7 @@ class Method:
         for slot in SLOTS:
             object.__setattr__(self, slot, filled(slot, getattr(self, slot), _BASES[slot]))
         if not isinstance(self.wire, Wire):
-            raise UserError(f"wire slot: {self.wire!r} is no Wire(up=…, down=…)")
+            raise UserError(f"wire slot: {self.wire!r} is not a Wire(up=…, down=…)")
         for code in (self.wire.up, self.wire.down):
             check_code(code)
         self._check_names()
@@ -91,8 +91,8 @@ class Method:
 
     def needs(self, kind: str) -> frozenset[str]:
         """What the slots ask of one side, such as `stages` of `model`."""
-        asked = {need for _, part in self.parts() for need in getattr(part, "needs", ())}
-        return frozenset(need.split(":", 1)[1] for need in asked if need.startswith(f"{kind}:"))
+        declared = {need for _, part in self.parts() for need in getattr(part, "needs", ())}
+        return frozenset(need.split(":", 1)[1] for need in declared if need.startswith(f"{kind}:"))
 
     @cached_property
     def needs_each(self) -> bool:

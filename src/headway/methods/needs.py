@@ -80,5 +80,5 @@ def _provides(home: ModuleType, name: str, kind: str, what: str) -> bool:
 
 def _construction(home: ModuleType, name: str) -> str:
     parameters = inspect.signature(getattr(home, name)).parameters.values()
-    asked = ", ".join(f"{one.name}=…" for one in parameters if one.default is one.empty)
-    return f"hw.{home.__name__.rsplit('.', 1)[-1]}.{name}({asked})"
+    arguments = ", ".join(f"{one.name}=…" for one in parameters if one.default is one.empty)
+    return f"hw.{home.__name__.rsplit('.', 1)[-1]}.{name}({arguments})"

@@ -28,7 +28,7 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True)
 class plain_function:
-    """A user's function in a slot, without state of its own; or a `functools.partial`, or an object that can be called.
+    """A user's function in a slot, which keeps no state; or a `functools.partial`, or an object that can be called.
 
     broadcast `f(model, server) → {"model": φ}` · objective `f(w, output, step) → a term added to the task loss` ·
     local `f(w, gradient, step) → direction` · server `f(model, uploads) → model`
@@ -113,7 +113,7 @@ def _part(slot: str, given: object) -> object:
         return given
     if not callable(given):
         near = _misspelt(required(slot), _public(given))
-        raise UserError(f"{slot} slot: {shown(given)} has no {call(slot, required(slot))} and is no function{near}")
+        raise UserError(f"{slot} slot: {shown(given)} has no {call(slot, required(slot))} and is not a function{near}")
     _check_callable(slot, given)
     return plain_function(slot, given)
 
@@ -152,7 +152,7 @@ def _own_names(function: object) -> list[str]:
 
 
 def _check_call(what: str, function: Callable[..., object], names: Iterable[str], words: str) -> None:
-    """Refuse a function that cannot be called with so many arguments."""
+    """Refuse a function that cannot be called with these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -182,7 +182,7 @@ def check(slot: str, part: object) -> None:
 
 
 def check_code(code: object) -> None:
-    """Refuse what is no code of a wire."""
+    """Refuse what is not a code of the wire."""
     if inspect.isclass(code):
         raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {_construction(code)}")
     for name in HOOKS["wire"]:
@@ -206,7 +206,7 @@ def _check_hook(slot: str, what: str, name: str, hook: object) -> None:
 
 
 def takes(hook: Callable[..., object], count: int) -> bool:
-    """Whether a hook can be called with so many arguments."""
+    """Whether a hook can be called with this many arguments."""
     try:
         inspect.signature(hook).bind(*range(count))
     except (TypeError, ValueError):
@@ -228,9 +228,9 @@ def _check_spelling(slot: str, what: str, part: object, name: str) -> None:
     near = difflib.get_close_matches(spelled, plain, n=1, cutoff=CLOSE)
     near += [one for one in plain if sorted(one) == sorted(spelled)]
     if near:
-        kind = "hook" if method else "attribute"
+        kind = "a hook" if method else "an attribute"
         raise UserError(
-            f"{what} has {name}, which is no {kind} of this slot; did you mean '{plain[near[0]]}'? "
+            f"{what} has {name}, which is not {kind} of this slot; did you mean '{plain[near[0]]}'? "
             f"(if it is its own: _{name})"
         )
 

@@ -206,7 +206,7 @@ def _whole_caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
 
 
 def _narrowed(head: list[str], body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Verdicts in a line of their own, and headings broken to the width of what is below them."""
+    """Verdicts on a separate line, and headings broken to the width of what is below them."""
     lines = [
         ["\n".join(filter(None, (part.strip() for part in number_and_word(text)))) for text in line] for line in body
     ]

@@ -58,7 +58,7 @@ def _refuse(constant: str) -> None:
 def read_plain(path: Path) -> bytes:
     """A file's content. A pipe in its place is not opened: that would wait for who writes into it."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     return path.read_bytes()
 
 

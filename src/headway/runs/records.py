@@ -27,7 +27,7 @@ from headway.runs.files import parsed
 
 try:
     import fcntl
-except ImportError:  # no file locks on this system: two writers are not told apart
+except ImportError:  # no file locks on this system: a second writer goes unnoticed
     fcntl = None  # type: ignore[assignment]
 
 CHAIN = "chain"

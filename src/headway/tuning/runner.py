@@ -36,7 +36,7 @@ class Runner:
     out: Path
     series: Series
     observer: Observer | None
-    """Who is told which candidate is trained."""
+    """The observer, which hears which candidate is trained."""
     measure: str = "accuracy"
     """`accuracy`, or `loss` where targets are numbers: known after the first run."""
 
