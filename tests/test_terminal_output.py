@@ -180,7 +180,7 @@ TASK = "classification of 10 classes, cross-entropy, accuracy"
 
 def begun(bar: Bar, method: str = "fedacg") -> None:
     scenario = SimpleNamespace(seed=0, rounds=10)
-    experiment = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task=TASK)
+    experiment = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task_in_words=TASK)
     bar.begins(experiment, 0, "batched")  # type: ignore[arg-type]
 
 

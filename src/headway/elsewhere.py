@@ -32,6 +32,7 @@ _SETTINGS = {
     "eval_every": "eval_interval eval_gap eval_freq eval_frequency evaluation_frequency test_every test_interval "
     "eval_period evaluate_every",
     "eval_samples": "num_eval_samples test_samples",
+    "metrics": "metric",
     "target": "target_accuracy target_acc goal",
     "stop_at_target": "early_stopping early_stop stop_early auto_break",
     "validation": "val_fraction validation_split val_split valid_ratio",
@@ -50,7 +51,6 @@ _SENTENCES = {
     "alpha": "a split's is in the partition, dirichlet:0.3; a method's is its option, feddyn:alpha=0.1",
     "server_lr": "the server's rate is an option of a method: fedavg:server_rate=1",
     "lam": "it is an option of a method, written after its name: fedacg:lam=0.9",
-    "metrics": "loss and accuracy, or RMSE and R² where targets are numbers, are recorded at every evaluation",
     "fraction_evaluate": "the server's model is scored on the test set (eval_every, eval_samples)",
     "callbacks": "a run is watched with observer=… or track=…",
 }
@@ -61,7 +61,6 @@ _SAME = {
     "server_lr": "server_learning_rate global_lr global_learning_rate eta_g server_rate "
     "central_lr central_learning_rate",
     "lam": "beta gamma temperature bits tau rho",
-    "metrics": "metric",
     "fraction_evaluate": "fraction_eval min_evaluate_clients",
     "callbacks": "callback",
 }
