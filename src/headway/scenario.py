@@ -87,6 +87,13 @@ class Scenario:
         "data", "fixed", "which clients take part: fixed, bernoulli, full, …; 'headway data samplings' lists all"
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
+    client_test: float | None = _setting(
+        "data",
+        None,
+        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        above=0.0,
+        below=1.0,
+    )
     profile: str = _setting(
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
@@ -161,7 +168,7 @@ class Scenario:
     validation: float | None = _setting(
         "watching",
         None,
-        "share of each client's samples held out of training; all scores are then on these, not on the test set",
+        "share of each client's samples held out of training; all scores are then on these, not on a test set",
         above=0.0,
         below=1.0,
     )
