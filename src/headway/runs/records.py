@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from headway.errors import DamagedRun, UserError
-from headway.records import FailedClient, RoundRecord
+from headway.records import FailedClient, MetricRecord, RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
 
@@ -203,7 +203,23 @@ def _failures(value: object) -> bool:
     )
 
 
-_OTHERS = {"clients": _listed, "measured_on": _place, "failures": _failures}
+def _metrics(value: object) -> bool:
+    """Whether a value says how metrics are read."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict)
+            and one.keys() == MetricRecord.__annotations__.keys()
+            and isinstance(one["name"], str)
+            and isinstance(one["higher_is_better"], bool)
+            and isinstance(one["percent"], bool)
+            for one in value
+        )
+    )
+
+
+_OTHERS = {"clients": _listed, "measured_on": _place, "failures": _failures, "metrics": _metrics}
 """What is not a number."""
 
 
