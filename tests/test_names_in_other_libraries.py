@@ -32,6 +32,7 @@ ASKED = {
     "dataset": "data",
     "max_grad_norm": "clip",
     "eval_gap": "eval_every",
+    "metric": "metrics",
 }
 
 

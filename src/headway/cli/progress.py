@@ -113,7 +113,7 @@ class Bar:
             self._print(line)
 
     def _say_task(self, task: str) -> None:
-        """Once for all runs of a command; where two differ, both are told."""
+        """Once for all runs of a command; where two differ, both are printed."""
         if not self.quiet and task not in self.said:
             self.said.add(task)
             self._print(f"task: {task}")

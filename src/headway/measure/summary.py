@@ -9,6 +9,7 @@ from typing import cast
 from headway.measure.curves import crossing, end_of, level_at
 from headway.measure.headline import ACCURACY, common_headline, headline_of, metrics_in, metrics_of
 from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
+from headway.measure.over_clients import AVERAGED, last_over_clients, of_several
 from headway.records import MetricRecord, RoundRecord
 
 _NO_ROUND: RoundRecord = {
@@ -44,8 +45,7 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
         "loss": level_at(records, "loss", round),
         "rmse": level_at(records, "rmse", round),
         "r2": level_at(records, "r2", round),
-        "client_accuracy_std": level_at(records, "client_accuracy_std", round),
-        "client_accuracy_low": level_at(records, "client_accuracy_low", round),
+        **last_over_clients(records),
         "target": target,
         "rounds_to_target": smooth.round if smooth else None,
         "rounds_to_target_raw": raw.round if raw else None,
@@ -73,17 +73,17 @@ def _of_metrics(records: Sequence[RoundRecord], metrics: list[MetricRecord]) -> 
 
 def _failed(records: Sequence[RoundRecord]) -> RunNumbers:
     """How often clients failed and were skipped; nothing where none may be."""
-    told = [record["failed"] for record in records if "failed" in record]
-    return {"failed": sum(told)} if told else {}
+    failed = [record["failed"] for record in records if "failed" in record]
+    return {"failed": sum(failed)} if failed else {}
 
 
 def _padding(records: Sequence[RoundRecord]) -> float | None:
     """Share of all samples computed that only filled a shape; None where the records do not say."""
-    told = [record for record in records if record.get("samples")]
-    if not told:
+    counted = [record for record in records if record.get("samples")]
+    if not counted:
         return None
-    samples = sum(record["samples"] for record in told)
-    return float(1 - samples / sum(record["samples"] / (1 - record["padding"]) for record in told))
+    samples = sum(record["samples"] for record in counted)
+    return float(1 - samples / sum(record["samples"] / (1 - record["padding"]) for record in counted))
 
 
 _AVERAGED = (
@@ -96,8 +96,7 @@ _AVERAGED = (
     "loss",
     "rmse",
     "r2",
-    "client_accuracy_std",
-    "client_accuracy_low",
+    *AVERAGED,
     "bytes_down",
     "bytes_up",
     "bytes_per_round",
@@ -117,6 +116,7 @@ def over_seeds(name: str, summaries: Sequence[RunNumbers]) -> MethodNumbers:
         "measured_on": summaries[0]["measured_on"],
         "headline": common_headline(summaries).key,
         "rounds": max(summary["rounds"] for summary in summaries),
+        **of_several(summaries),
     }
     metrics = metrics_in(summaries[0])
     if metrics != [ACCURACY]:

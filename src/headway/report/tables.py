@@ -138,7 +138,7 @@ def _of_others(rows: Sequence[MethodNumbers]) -> list[Column]:
     return found
 
 
-CLIENT_SPREAD = "client spread"
+CLIENT_SPREAD = "client spread (proxy)"
 AGAINST, ROUNDS_AGAINST = "against best", "rounds against best"
 _KEYS: dict[str, Compared] = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
 
@@ -209,7 +209,7 @@ def _whole_caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
 
 
 def _narrowed(head: list[str], body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Verdicts in a line of their own, and headings broken to the width of what is below them."""
+    """Verdicts on a separate line, and headings broken to the width of what is below them."""
     lines = [
         ["\n".join(filter(None, (part.strip() for part in number_and_word(text)))) for text in line] for line in body
     ]

@@ -59,7 +59,7 @@ class Request:
     def checked(
         cls,
         method: str,
-        asked: Asked,
+        requested: Asked,
         scenario: str | Path | Scenario,
         budget: int | None,
         settings: Mapping[str, object],
@@ -71,7 +71,7 @@ class Request:
             raise UserError("a sweep gives every candidate the same rounds; leave --stop-at-target out")
         if chosen.validation is None:
             chosen = chosen.changed(validation=VALIDATION)
-        values = grid(method, asked)
+        values = grid(method, requested)
         both = next((name for name in values if name in settings), None)
         if both is not None:
             raise UserError(f"'{both}' is in the grid and set to {text(settings[both])}; leave it out of one of them")

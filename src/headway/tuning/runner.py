@@ -37,7 +37,7 @@ class Runner:
     out: Path
     series: Series
     observer: Observer | None
-    """Who is told which candidate is trained."""
+    """The observer, which hears which candidate is trained."""
     headline: Headline = SMOOTHED
     """What candidates are judged by, on samples held out: known after the first run."""
 

@@ -84,8 +84,8 @@ def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
         words.append("R+: some seed did not reach the target in its R rounds.")
     if any(one.heading == CLIENT_SPREAD for one in columns(rows)):
         words.append("Client spread: deviation of the accuracy over clients, in points.")
-    if told := about_differences(rows):
-        words.append(f"{told[0].upper()}{told[1:]}; the interval is of each difference by itself.")
+    if sentence := about_differences(rows):
+        words.append(f"{sentence[0].upper()}{sentence[1:]}; the interval is of each difference by itself.")
     return " ".join([*words, "MB: what is sent down and up."])
 
 
@@ -93,9 +93,9 @@ def state(one: Result) -> str:
     """`""` for a run that came to its end, or where it stands."""
     if one.folder is None or finished(one.folder):
         return ""
-    told = failure(one.folder)
+    cause = failure(one.folder)
     where = f"unfinished, round {one.records[-1]['round']} of {one.scenario.rounds}"
-    return where if told is None else f"{where}; it failed: {told}"
+    return where if cause is None else f"{where}; it failed: {cause}"
 
 
 def states(study: Study) -> dict[str, str]:

@@ -34,7 +34,7 @@ class TensorBoard:
         shown = {f"{run.metrics[0]}/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
         file = self.writer._get_file_writer()  # type: ignore[no-untyped-call]
         for part in hparams(values, shown):  # type: ignore[no-untyped-call]
-            file.add_summary(part)  # add_hparams would write to a folder of its own
+            file.add_summary(part)  # add_hparams would write to another folder
         self.writer.add_text("scenario", _table(run.parameters))
         for record in run.past:
             self._write(record)

@@ -107,10 +107,10 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker
     `kept` says whether the run has a folder.
     """
     found: dict[str, Tracker] = {}
-    asked = [track] if isinstance(track, str) else track
-    if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
+    requested = [track] if isinstance(track, str) else track
+    if not isinstance(requested, list | tuple) or not all(isinstance(one, str) for one in requested):
         raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
-    for spelled in asked:
+    for spelled in requested:
         if spelled == "tensorboard" and not kept:
             raise UserError("a run without a folder has none for its curves; write tensorboard:DIR, or give out=…")
         if spelled in found:
@@ -143,7 +143,7 @@ def _name(experiment: Experiment, folder: Path | None) -> str:
 
 
 class Tracking:
-    """The trackers of one run. One that fails is told of once and left out: the training goes on."""
+    """The trackers of one run. One that fails is reported once and left out: the training goes on."""
 
     def __init__(self, chosen: Mapping[str, Tracker], tell: Callable[[str], None]) -> None:
         self.trackers, self.tell = dict(chosen), tell
