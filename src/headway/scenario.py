@@ -167,7 +167,7 @@ class Scenario:
         "metrics beside the task's own, the headline first: mae, top5, torchmetrics:F1Score:task=binary, …",
     )
     target: float | None = _setting(
-        "watching", None, "what the headline is to reach: an accuracy as a share such as 0.8, or a loss", above=0.0
+        "watching", None, "what the smoothed headline is to reach: an accuracy as a share such as 0.8, or a loss"
     )
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
@@ -179,8 +179,8 @@ class Scenario:
         below=1.0,
     )
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
-    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
-    stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
+    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
+    stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
@@ -213,13 +213,8 @@ class Scenario:
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
         if self.participation is not None and self.cohort_size is not None:
             raise UserError("participation and cohort_size are both given; give one of them")
-        if self.target is not None and self.target > 1 and self.task in ("auto", "classification") and not self.metrics:
-            raise UserError(
-                f"target is {self.target:g}; it must be at most 1.0 (an accuracy is a share; for another headline "
-                "name the task, such as --task regression)"
-            )
         if self.stop_at_target and self.target is None:
-            raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
+            raise UserError("stop_at_target needs a target; set it (--target 0.8)")
 
     @property
     def share(self) -> float:
