@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headway.runs.start import simulate
     from headway.runs.study import Study, compare
     from headway.runs.trackers.tracking import tracker
+    from headway.tasks.metrics import Metric
+    from headway.tasks.task import Task
     from headway.tuning.results import Sweep
     from headway.tuning.sweep import sweep
     from headway.vectors import Vector
@@ -45,11 +47,13 @@ __all__ = [
     "EarlyStopping",
     "KeepBest",
     "Method",
+    "Metric",
     "Result",
     "Run",
     "Scenario",
     "Study",
     "Sweep",
+    "Task",
     "UserError",
     "Vector",
     "Wire",
@@ -98,6 +102,8 @@ _HOMES = {
     "headway.runs.start": ("simulate",),
     "headway.runs.study": ("Study", "compare"),
     "headway.runs.trackers.tracking": ("tracker",),
+    "headway.tasks.metrics": ("Metric",),
+    "headway.tasks.task": ("Task",),
     "headway.tuning.results": ("Sweep",),
     "headway.tuning.sweep": ("sweep",),
     "headway.vectors": ("Vector",),

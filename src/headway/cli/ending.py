@@ -28,7 +28,7 @@ from headway.errors import (
     readable,
     shown,
 )
-from headway.scenario import is_text
+from headway.setting_values import is_text
 
 if TYPE_CHECKING:
     from typer import Context

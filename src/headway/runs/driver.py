@@ -57,19 +57,19 @@ def drive(job: Job) -> Result:
     experiment, folder, tell = job.experiment, job.folder, job.observer.tell
     checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
     callbacks = every_callback(experiment.scenario, job.callbacks, job.trackers)
-    asked, threads = experiment.scenario.executor, None
+    requested, threads = experiment.scenario.executor, None
     if folder and checkpoint:
         checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)
         checkpoint.facts.cost = cost_record(experiment.method)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        asked, threads = inherited_executor(asked, manifest["executor"], experiment.device), manifest["threads"]
+        requested, threads = inherited_executor(requested, manifest["executor"], experiment.device), manifest["threads"]
         if threads is None and experiment.scenario.deterministic:
             tell(f"{folder} does not say with how many threads it began; its bits depend on it")
     with execution.threads(experiment.scenario.deterministic, threads) as count:
         if checkpoint is not None:
             checkpoint.facts.threads = count
-        executor, label = execution.chosen(experiment, asked, tell)  # before the lock: workers would inherit it
+        executor, label = execution.chosen(experiment, requested, tell)  # before the lock: workers would inherit it
         try:
             with _open_rounds(folder) as file, Calls(callbacks, tell) as calls:
                 return _Run.begun(job, checkpoint, executor, file, calls).to_the_end(label)
@@ -137,7 +137,7 @@ class _Run:
     pace: Pace
     reason: str | None
     """Why a callback stopped the run."""
-    told_of_failures: bool = False
+    failures_reported: bool = False
 
     @classmethod
     def begun(
@@ -233,12 +233,12 @@ class _Run:
         self.chain = self.chain.then(record)
         if self.file:
             records.append(self.file, {**record, records.CHAIN: self.chain.whole})
-        self.calls.round(record, progress)  # before the checkpoint: after a kill the round is played and told again
+        self.calls.round(record, progress)  # before the checkpoint: after a kill the round is run and shown again
         self._heed_stop()
         if self.reason is not None or self.pace.due(progress.round):
-            self._save()  # before it is told: with a save in every round, no round that was seen is trained again
-        if "failures" in record and not self.told_of_failures:
-            self.told_of_failures = True
+            self._save()  # before the observer sees it: saved every round, no round that was seen is trained again
+        if "failures" in record and not self.failures_reported:
+            self.failures_reported = True
             observer.tell(in_words(record))
         observer.round(record)
 

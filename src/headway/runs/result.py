@@ -74,7 +74,8 @@ class Result:
         import pandas
 
         names = None if self.records else ["round"]
-        return pandas.DataFrame(self.records, columns=names).set_index("round")
+        found = pandas.DataFrame(self.records, columns=names).set_index("round")
+        return found.drop(columns="metrics", errors="ignore")
 
     def table(self) -> pandas.DataFrame:
         """The run's numbers, one to a line."""

@@ -14,6 +14,7 @@ _DIRECTIONS = {
     "loss": False,
     "train_loss": False,
     "global_loss": False,
+    "client_std": False,
     "client_accuracy_std": False,
     "client_accuracy_low": True,
 }
@@ -44,9 +45,11 @@ class Watched:
 
 def watched(experiment: Experiment, metric: str | None, higher_is_better: bool | None) -> Watched:
     """What is watched in a run: its headline where no metric is named."""
-    name = experiment.task.headline.name if metric is None else metric
-    known = _DIRECTIONS | {one.name: one.higher_is_better for one in experiment.task.metrics}
-    known |= {f"{one}_smoothed": higher for one, higher in known.items() if one == experiment.task.headline.name}
+    headline = experiment.task.headline
+    name = headline.name if metric is None else metric
+    of_headline = (f"{headline.name}_smoothed", "client_mean", "client_worst")
+    known = {one.name: one.higher_is_better for one in experiment.task.metrics}
+    known |= dict.fromkeys(of_headline, headline.higher_is_better) | _DIRECTIONS
     direction = known.get(name) if higher_is_better is None else higher_is_better
     if direction is None:
         raise UserError(

@@ -73,6 +73,11 @@ class Run:
         return self.experiment.method.name
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the task's metrics, the headline first."""
+        return tuple(metric.name for metric in self.experiment.task.metrics)
+
+    @property
     def name(self) -> str:
         """The run's folder as seen from here, or the method with its seed and the time."""
         return self._standing.name

@@ -49,14 +49,22 @@ ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
 
-def scalars(record: RoundRecord) -> dict[str, float]:
-    """Every finite number of a round's record, and how many clients took part."""
+def scalars(record: RoundRecord, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Every finite number of a round's record, and how many clients took part; `metrics` are those of the task."""
     on = record.get("measured_on", "test")
     found = {"clients/taking_part": float(len(record["clients"]))} if "clients" in record else {}
     for key, value in record.items():
         if key != "round" and _number(value):
-            found[NAMES.get(key, f"method/{key}").format(on=on)] = float(value)
+            found[_tracked_name(key, metrics).format(on=on)] = float(value)
     return found
+
+
+def _tracked_name(key: str, metrics: Sequence[str]) -> str:
+    """Under which name a number is tracked, with `{on}` for what it was measured on."""
+    metric = key.removesuffix("_smoothed")
+    if key in NAMES or metric not in metrics:
+        return NAMES.get(key, f"method/{key}")
+    return NAMES.get(metric, f"{metric}/{{on}}") + key.removeprefix(metric)
 
 
 def _number(value: object) -> TypeGuard[int | float]:
@@ -93,10 +101,10 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Callbac
     `kept` says whether the run has a folder.
     """
     found: dict[str, Callback] = {}
-    asked = [track] if isinstance(track, str) else track
-    if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
+    requested = [track] if isinstance(track, str) else track
+    if not isinstance(requested, list | tuple) or not all(isinstance(one, str) for one in requested):
         raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
-    for spelled in asked:
+    for spelled in requested:
         if spelled == "tensorboard" and not kept:
             raise UserError(NO_FOLDER)
         if spelled in found:

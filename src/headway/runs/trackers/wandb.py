@@ -43,7 +43,7 @@ class WeightsAndBiases:
             write_json(run.folder / id_file("wandb", self.place), {"run_id": self.run.id, "place": self.place})
             if self.run.offline:
                 self._remove_before(run.folder)
-        self.first = self.run.starting_step
+        self.first, self.metrics = self.run.starting_step, run.metrics
         for record in run.records:
             self._write(record)
 
@@ -57,7 +57,7 @@ class WeightsAndBiases:
 
     def _write(self, record: RoundRecord) -> None:
         if record["round"] >= self.first:  # a round that was played again after a kill is there already
-            self.run.log(scalars(record), step=record["round"])
+            self.run.log(scalars(record, self.metrics), step=record["round"])
 
     def _known(self, folder: Path | None) -> str | None:
         """The id that this run's folder has from before."""
