@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import runpy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -526,3 +528,39 @@ def test_nothing_is_made_where_a_callback_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="on_rounds"):
         simulate(callbacks=Misspelt(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# ── what the documentation prints ────────────────────────────────────────────────────────────────────────────────────
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/callbacks.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    small = {"model": "linear", "steps": 1, "device": "cpu", "executor": "serial", "eval_samples": 50}
+    for name in ("simulate", "compare"):
+        whole = getattr(hw, name)
+        monkeypatch.setattr(
+            hw, name, lambda *given, whole=whole, **more: whole(*given, **{**small, **more}), raising=False
+        )
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(compile(block, "callbacks.md", "exec"), names)
+
+
+def test_the_example_logs_classes_and_drift(tmp_path: Path) -> None:
+    small = {"model": "linear", "steps": 1, "rounds": 2, "clients": 10, "device": "cpu", "executor": "serial"}
+    study = runpy.run_path(str(ROOT / "examples/callbacks.py"))["main"](tmp_path / "runs", **small)
+    for (run,) in study.runs.values():
+        test = run.callbacks[0].classes
+        assert len(test) == 10
+        for name, count in (("class_accuracy", 2), ("drift", 2)):
+            lines = [json.loads(line) for line in (run.folder / f"{name}.jsonl").read_text().splitlines()]
+            assert len(lines) == count
+        shares = [len(samples) for samples in test]
+        accuracies = [json.loads(line) for line in (run.folder / "class_accuracy.jsonl").read_text().splitlines()]
+        for line, record in zip(accuracies, run.records, strict=True):
+            assert np.average(line["accuracy"], weights=shares) == pytest.approx(record["accuracy"], abs=1e-6)
