@@ -328,5 +328,8 @@ MODIFIERS = {
         "adam": modifiers.adam,
         "adamw": modifiers.adamw,
         "muon": modifiers.muon,
+        "sam": modifiers.sam,
+        "asam": modifiers.asam,
+        "lesam": modifiers.lesam,
     }.items()
 }

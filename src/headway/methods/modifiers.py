@@ -79,3 +79,21 @@ def muon(
 ) -> Method:
     """M ← μM + (1−μ)g ; w ← w − ηs·NS((1−μ)g + μM) for matrices, AdamW with β₁, β₂ for all others, in the clients."""
     return Method(**_optimised(local.muon(momentum, nesterov, matrices, scale, others_rate, beta1, beta2, eps, state)))
+
+
+# ── probes of the clients ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sam(rho: Weight = 0.05) -> Method:
+    """u = w + ρg(w)/‖g(w)‖ ; the step takes g(u) in the clients ; θ ← θ + Δ: FedSAM (Qu et al., ICML 2022)."""
+    return Method(local=local.sam(rho))
+
+
+def asam(rho: Weight = 0.5, eta: Weight = 0.01) -> Method:
+    """u = w + ρT²g(w)/‖Tg(w)‖, T = |w| + η_T ; the step takes g(u) ; θ ← θ + Δ: FedASAM (Caldarola et al. 2022)."""
+    return Method(local=local.asam(rho, eta))
+
+
+def lesam(rho: Weight = 0.05) -> Method:
+    """u = w + ρ(φ_last − φ)/‖φ_last − φ‖ ; the step takes g(u) ; θ ← θ + Δ: FedLESAM (Fan et al., ICML 2024)."""
+    return Method(local=local.lesam(rho))
