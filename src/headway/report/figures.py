@@ -12,7 +12,10 @@ from headway.data.participation import in_words
 from headway.errors import UserError
 from headway.measure.curves import common
 from headway.measure.headline import LAST, LOSS, SMOOTHED
+from headway.measure.numbers import MethodNumbers
+from headway.measure.over_clients import MEASURED
 from headway.records import RoundRecord, value_of
+from headway.report.clients import are_measured, in_table, measured_metric
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
@@ -114,10 +117,37 @@ def _draw(axes: Axes, study: Study, place: Place) -> None:
         mean_line(axes, *curve(seeds, thick, place), label=name, **line(number))
 
 
+def _draw_clients(axes: Axes, rows: Sequence[MethodNumbers]) -> None:
+    """A curve for each method: the clients in the order of their numbers, and these numbers, means over seeds."""
+    metric = measured_metric(rows)
+    scale, _ = in_table(metric)
+    for number, row in enumerate(rows):
+        quantiles = row.get("client_quantiles")
+        if quantiles is not None:
+            axes.plot(np.linspace(0, 100, len(quantiles)), np.array(quantiles) * scale, linewidth=2, **line(number))
+    axes.set_xlabel(f"clients in order, % ({MEASURED})")
+    axes.set_ylabel(f"{metric} of a client{', %' if scale == 100 else ''}")
+    axes.set_xlim(0, 100)
+    tidy(axes)
+
+
+def _panels(figure: Figure, rows: Sequence[MethodNumbers]) -> tuple[Axes, Axes]:
+    """Two panels for the curves; where clients were measured, a third one is drawn beside them."""
+    if not are_measured(rows):
+        left, right = figure.subplots(1, 2, sharey=True)
+        return left, right
+    left, right, clients = figure.subplots(1, 3)
+    right.sharey(left)
+    right.tick_params(labelleft=False)
+    _draw_clients(clients, rows)
+    return left, right
+
+
 def compare_picture(study: Study, path: Path) -> Path:
     """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target.
 
-    Of short runs the raw accuracy is thick too: what is smoothed would be behind it.
+    Of short runs the raw accuracy is thick too: what is smoothed would be behind it. A third panel shows the
+    distribution over clients where it was measured.
     """
     import matplotlib
 
@@ -125,8 +155,9 @@ def compare_picture(study: Study, path: Path) -> Path:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
-        figure = blank(11, max(4.4, 0.21 * len(study.runs)))
-        left, right = figure.subplots(1, 2, sharey=True)
+        rows = study.summary()
+        figure = blank(16 if are_measured(rows) else 11, max(4.4, 0.21 * len(study.runs)))
+        left, right = _panels(figure, rows)
         for axes, place, label in (
             (left, a_round, "communication round"),
             (right, _megabytes, "megabytes sent, down and up"),

@@ -15,15 +15,12 @@ from rich.text import Text
 from headway.data.participation import in_words
 from headway.measure.headline import LAST, LOSS, SMOOTHED, Headline, common_headline
 from headway.measure.numbers import MethodNumbers, number_of
+from headway.report.clients import about_clients, client_columns, with_deviation
 from headway.scenario import Scenario
 
 
 def _spread(row: MethodNumbers, key: str, scale: float, digits: int) -> str:
-    mean, deviation = number_of(row, key), number_of(row, f"{key}_std")
-    if mean is None:
-        return "–"
-    text = f"{mean * scale:.{digits}f}"
-    return text if deviation is None else f"{text} ± {deviation * scale:.{digits}f}"
+    return with_deviation(number_of(row, key), number_of(row, f"{key}_std"), scale, digits)
 
 
 def _to_target(
@@ -96,12 +93,13 @@ def number_and_word(text: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (text, "")
 
 
-def _of_losses() -> list[Column]:
+def _of_losses(rows: Sequence[MethodNumbers]) -> list[Column]:
     return [
         Column("loss", lambda row: _spread(row, "loss", 1, 4), ("loss", 1)),
         Column(AGAINST, lambda row: _against(row, "against_best", 1, 4)),
         Column("RMSE", lambda row: _spread(row, "rmse", 1, 4)),
         Column("R²", lambda row: _spread(row, "r2", 1, 4)),
+        *(Column(heading, write) for heading, write in client_columns(rows, proxies=False)),
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
     ]
 
@@ -130,7 +128,7 @@ def _of_accuracies(rows: Sequence[MethodNumbers]) -> list[Column]:
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
         *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
         Column("top %", lambda row: _spread(row, "best_accuracy", 100, 2)),
-        Column("client spread (proxy)", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
+        *(Column(heading, write) for heading, write in client_columns(rows, proxies=True)),
     ]
 
 
@@ -142,7 +140,7 @@ def columns(rows: Sequence[MethodNumbers]) -> list[Column]:
     """Most important first; differences only where there are several methods to compare."""
     found = [
         Column("method", _label),
-        *(_of_losses() if is_numeric(rows) else _of_accuracies(rows)),
+        *(_of_losses(rows) if is_numeric(rows) else _of_accuracies(rows)),
         Column("seconds", lambda row: f"{row['seconds']:.1f}"),
     ]
     return [one for one in found if one.heading not in _KEYS or any(row.get(_KEYS[one.heading]) for row in rows)]
@@ -202,7 +200,7 @@ def about_differences(rows: Sequence[MethodNumbers]) -> str:
 
 
 def _whole_caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
-    return "; ".join(filter(None, (caption(rows, scenario), about_differences(rows))))
+    return "; ".join(filter(None, (caption(rows, scenario), about_clients(rows), about_differences(rows))))
 
 
 def _narrowed(head: list[str], body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
