@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import EXECUTORS, NETWORKS, SMALL, played, unequal_clients
+from conftest import NETWORKS, SMALL, played, unequal_clients
 from headway.data.federation import ClientTests
 from headway.data.held_out import with_client_tests
 from headway.data.own_data import federate
@@ -76,7 +76,7 @@ def check(record: dict[str, Any], values: list[float], higher_is_better: bool = 
 # ── a test set for each client ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_accuracies_of_clients_are_those_of_plain_pytorch(executor: str) -> None:
     given = with_tests()
     chosen = bound(given)
@@ -207,7 +207,7 @@ def test_a_list_of_as_many_items_as_clients_is_one_test_set() -> None:
 # ── statistics that clients keep ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_a_client_is_judged_with_the_statistics_that_it_keeps(executor: str) -> None:
     """One that never took part has none, and is judged as the server's model is: by those of the samples at hand."""
     given = with_tests()

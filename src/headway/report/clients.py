@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
 
+from headway.measure.headline import common_headline
 from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
 from headway.measure.over_clients import MEASURED, PROXY, QUANTILES, last_over_clients
 from headway.runs.study import Study
 
+SPREAD = "client spread"
+"""How the headings of deviations over clients begin."""
 Write = Callable[[MethodNumbers], str]
-
-
-def is_share(metric: str | None) -> bool:
-    """Whether a metric is one that tables show in percent."""
-    return metric is not None and re.fullmatch(r"accuracy|exact_match|top\d+", metric) is not None
-
-
-def in_table(metric: str | None) -> tuple[float, int]:
-    """(factor, digits) with which a metric's numbers are written."""
-    return (100, 2) if is_share(metric) else (1, 4)
 
 
 def are_measured(rows: Sequence[MethodNumbers]) -> bool:
@@ -29,28 +21,20 @@ def are_measured(rows: Sequence[MethodNumbers]) -> bool:
     return any(row.get("client_mean") is not None for row in rows)
 
 
-def client_columns(rows: Sequence[MethodNumbers], proxies: bool) -> list[tuple[str, Write]]:
-    """Headings and how their cells are written; every heading says whether it is measured or a proxy.
-
-    `proxies`: the proxy's column is there where nothing is measured.
-    """
-    measured, scale, digits = [], *in_table(measured_metric(rows))
-    unit = " %" if scale == 100 else ""
+def client_columns(rows: Sequence[MethodNumbers]) -> list[tuple[str, Write]]:
+    """Headings and how their cells are written; every heading says whether it is measured or a proxy."""
+    first, found = common_headline(rows), []
     if are_measured(rows):
         for key, words in (
-            ("client_mean", f"client mean{unit}"),
-            ("client_std", "client spread"),
-            ("client_worst", f"worst tenth{unit}"),
+            ("client_mean", f"client mean{first.unit}"),
+            ("client_std", SPREAD),
+            ("client_worst", f"worst tenth{first.unit}"),
         ):
-            measured.append((f"{words} ({MEASURED})", _cell(key, scale, digits)))
-    if any(row.get("client_accuracy_std") is not None for row in rows) or (proxies and not measured):
-        measured.append((f"client spread ({PROXY})", _cell("client_accuracy_std", 100, 2)))
-    return measured
-
-
-def measured_metric(rows: Sequence[MethodNumbers]) -> str | None:
-    """What is measured over clients."""
-    return next((row.get("client_metric") for row in rows if row.get("client_mean") is not None), None)
+            found.append((f"{words} ({MEASURED})", _cell(key, first.scale, first.digits)))
+    has_proxy = any(row.get("client_accuracy_std") is not None for row in rows)
+    if has_proxy or (first.metric == "accuracy" and not found):
+        found.append((f"{SPREAD} ({PROXY})", _cell("client_accuracy_std", 100, 2)))
+    return found
 
 
 def _cell(key: str, scale: float, digits: int) -> Write:
@@ -76,7 +60,7 @@ def about_clients(rows: Sequence[MethodNumbers]) -> str:
         most = " to ".join(f"{count:,.4g}" for count in dict.fromkeys((counts[0], counts[-1])))
         samples = "validation samples" if rows[0]["measured_on"] == "validation" else "test samples"
         words.append(
-            f"over clients: {measured_metric(rows)}, measured on the {samples} of each of {most} clients, "
+            f"over clients: {common_headline(rows).name}, measured on the {samples} of each of {most} clients, "
             "which count the same"
         )
     if any(row.get("client_accuracy_std") is not None for row in rows):

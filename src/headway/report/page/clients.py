@@ -8,9 +8,10 @@ from html import escape
 
 import numpy as np
 
+from headway.measure.headline import common_headline
 from headway.measure.numbers import MethodNumbers, number_of
 from headway.measure.over_clients import QUANTILES
-from headway.report.clients import about_clients, are_measured, in_table, is_share, measured_metric, with_deviation
+from headway.report.clients import about_clients, are_measured, with_deviation
 from headway.report.page.parts import look, swatch
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 58, 16, 12, 44
@@ -31,15 +32,19 @@ def distribution(rows: Sequence[MethodNumbers]) -> str:
 def _numbers(rows: Sequence[MethodNumbers]) -> str:
     head = ["method", "clients", "mean", "deviation", "worst tenth", *(name for name, _ in _SHOWN)]
     heads = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
-    lines = "".join(_line(row, number) for number, row in enumerate(rows) if row.get("client_mean") is not None)
+    first = common_headline(rows)
+    lines = "".join(
+        _line(row, number, first.scale, first.digits)
+        for number, row in enumerate(rows)
+        if row.get("client_mean") is not None
+    )
     return (
         f'<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{lines}</tbody></table></div>"
     )
 
 
-def _line(row: MethodNumbers, number: int) -> str:
-    scale, digits = in_table(row.get("client_metric"))
+def _line(row: MethodNumbers, number: int, scale: float, digits: int) -> str:
     keys = ("client_mean", "client_std", "client_worst")
     cells = [with_deviation(number_of(row, key), number_of(row, f"{key}_std"), scale, digits) for key in keys]
     quantiles = row.get("client_quantiles")
@@ -55,10 +60,9 @@ def _line(row: MethodNumbers, number: int) -> str:
 
 def _picture(rows: Sequence[MethodNumbers]) -> str:
     """A curve for each method: the clients from the least to the largest number, and that number."""
-    metric = measured_metric(rows)
-    scale, _ = in_table(metric)
+    first = common_headline(rows)
     curves = {
-        number: np.array(quantiles) * scale
+        number: np.array(quantiles) * first.scale
         for number, row in enumerate(rows)
         if (quantiles := row.get("client_quantiles")) is not None
     }
@@ -66,20 +70,20 @@ def _picture(rows: Sequence[MethodNumbers]) -> str:
         return ""
     low, high = (float(end([each for curve in curves.values() for each in curve])) for end in (min, max))
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
-    low, high = (max(low - room, 0), min(high + room, 100)) if is_share(metric) else (low - room, high + room)
+    low, high = (max(low - room, 0), min(high + room, 100)) if first.percent else (low - room, high + room)
     parts = [*_across(), *_down(low, high)]
     for number, curve in curves.items():
         path = "L".join(
             f"{_x(100 * at / (QUANTILES - 1)):.1f} {_y(one, low, high):.1f}" for at, one in enumerate(curve)
         )
         parts.append(f'<path class="curve {look(number)}" d="M{path}"/>')
-    label = f"{metric}{', %' if scale == 100 else ''}"
+    label = f"{first.name}{', %' if first.percent else ''}"
     half = (_TOP + _HIGH - _BOTTOM) / 2
     parts.append(f'<text transform="rotate(-90 13 {half})" x="13" y="{half}">{escape(label)}</text>')
     parts.append(f'<text x="{(_LEFT + _WIDE - _RIGHT) / 2}" y="{_HIGH - 6}">clients in order, %</text>')
     return (
         f'<svg class="chart" viewBox="0 0 {_WIDE} {_HIGH}" role="img" '
-        f'aria-label="{escape(str(metric))} of the clients in order, a curve for each method">{"".join(parts)}</svg>\n'
+        f'aria-label="{escape(first.name)} of the clients in order, a curve for each method">{"".join(parts)}</svg>\n'
     )
 
 

@@ -10,9 +10,10 @@ from html import escape
 
 from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
+from headway.report.clients import SPREAD
 from headway.report.page import commands as again
 from headway.report.page.parts import swatch
-from headway.report.tables import about_differences, best, cells, number_and_word
+from headway.report.tables import about_differences, best, cells, columns, number_and_word
 from headway.runs.environment import MadeOn
 from headway.runs.folder import failure, finished, summary
 from headway.runs.given import catalogue_method
@@ -20,8 +21,8 @@ from headway.runs.result import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained, settings_of
 
-_LESS_IS_MORE = ("loss", "RMSE", "rounds", "MB", "seconds", "client spread")
-"""Columns whose best value is the least; clicked once, they begin with it."""
+_LESS_IS_MORE = ("rounds", "MB", "seconds", SPREAD)
+"""Columns whose best value is the least, beside metrics that fall; clicked once, they begin with it."""
 
 
 def _table(
@@ -30,9 +31,11 @@ def _table(
     bold: Collection[tuple[int, int]] = (),
     kind: str = "sortable",
     swatches: bool = True,
+    falling: Collection[str] = (),
 ) -> str:
     def heading(text: str) -> str:
-        first = "ascending" if text == "method" or text.startswith(_LESS_IS_MORE) else "descending"
+        falls = text == "method" or text in falling or text.startswith(_LESS_IS_MORE)
+        first = "ascending" if falls else "descending"
         return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
 
     def cell(text: str, row: int, column: int) -> str:
@@ -67,7 +70,8 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
 def comparison(rows: Sequence[MethodNumbers]) -> str:
     """The table of compare.md, cell by cell."""
     head, body = cells(rows)
-    return _table(head, body, best(rows))
+    falling = [one.heading for one in columns(rows) if one.falls]
+    return _table(head, body, best(rows), falling=falling)
 
 
 def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
