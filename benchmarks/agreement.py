@@ -101,7 +101,7 @@ def small_worlds(name: str, device: str, quick: bool) -> Iterator[tuple[str, Exp
 
 
 def exact(name: str, executors: list[str], device: str, quick: bool) -> bool:
-    """Whether every case could be had and came within the tolerance; those that did not are told."""
+    """Whether every case could be had and came within the tolerance; those that did not are printed."""
     largest = dict.fromkeys(executors, 0.0)
     for what, experiment in small_worlds(name, device, quick):
         reference, _ = played(experiment, "serial")
@@ -120,7 +120,7 @@ def exact(name: str, executors: list[str], device: str, quick: bool) -> bool:
 
 
 def rounded(name: str, executors: list[str], device: str, precision: str) -> bool:
-    """Whether accuracies came within so many points of each other."""
+    """Whether accuracies came within this many points of each other."""
     experiment = build(LONGER.changed(device=device, precision=precision), method(name))
     first = begin(experiment).model.theta.flat().double()
     reference, before = played(experiment, "serial")
@@ -139,7 +139,7 @@ class Stopped(Exception):
 
 
 class StoppingAtThree:
-    """An observer that ends a run as a fault of its own would."""
+    """An observer that ends a run as a fault in it would."""
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         pass

@@ -11,8 +11,8 @@ neighbours (each new turn by the old one just before it). The plain loop, which 
 change, is there as a control: what its ratio is away from 1 is the machine's doing. Play it where nothing else runs.
 
 Engines: on a CPU serial, batched and pool, and with `--compiled` batched:compiled; on a GPU graphed:streams and
-graphed:stacked, and with `--compiled` auto, which then chooses in each turn anew (its choices are told). Workloads: mlp
-and cnn, and on a GPU resnet18-b50 too.
+graphed:stacked, and with `--compiled` auto, which then chooses in each turn anew and prints it. Workloads: mlp and
+cnn, and on a GPU resnet18-b50 too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def turn(tree: Path, arguments: argparse.Namespace) -> Turn:
 
 
 def read(content: Any) -> Turn:
-    """What `headway bench --json` told of one workload, or of several."""
+    """What `headway bench --json` printed for one workload, or for several."""
     results = content if isinstance(content, list) else [content]
     return {
         (result["workload"], engine["name"]): (

@@ -1,4 +1,4 @@
-"""Peak memory and seconds of a round as cohorts and populations grow, each case in a process of its own.
+"""Peak memory and seconds of a round as cohorts and populations grow, each case in a separate process.
 
 python benchmarks/cohorts.py [--executor batched] [--rounds 3] [--quick] [--json] [--out benchmarks/results]
 
@@ -42,7 +42,7 @@ ALLOWED = 50e6
 
 
 class Clients(Sequence[np.ndarray]):
-    """So many clients, none of which exists before it is asked for: its rows follow from its number."""
+    """A population of this size; a client's rows are made when they are asked for, and follow from its number."""
 
     def __init__(self, count: int) -> None:
         self.sizes = np.broadcast_to(EACH, count)
@@ -96,7 +96,7 @@ def play(case: Case) -> dict[str, Any]:
 
 
 def apart(case: Case) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout)

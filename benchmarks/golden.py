@@ -16,7 +16,7 @@ in these cases:
   plain         as it is
   replacement   clients are drawn twice in a round
   stragglers    half of the clients drop out and send what they had done
-  over          more clients are asked than are needed
+  over          more clients are invited than are needed
   continued     one stream of batches across the rounds
   keep-local    the batch statistics stay with the clients
   wire          updates are quantised: METHOD+fedpaq, and fedpaq with 4 bits
@@ -83,7 +83,7 @@ CASES: dict[str, dict[str, Any]] = {
 """Settings of each case; `wire` also changes the method, and `failing` the samples of a client."""
 
 
-# ── one tree, in a process of its own: nothing before `play` imports headway ──────────────────────────────────────────
+# ── one tree, in a separate process: nothing before `play` imports headway ────────────────────────────────────────────
 
 
 def unequal_clients(failing: bool, precision: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def checkpoint_digests(folder: Path) -> dict[str, str]:
 
 
 def repeatable(record: dict[str, Any]) -> dict[str, Any]:
-    """A round record without what depends on the clock, and without the words in which a failure is told."""
+    """A round record without what depends on the clock, and without the words of a failure."""
     record = {name: value for name, value in record.items() if "seconds" not in name and name != "chain"}
     for failure in record.get("failures", []):
         failure.pop("cause", None)
@@ -266,6 +266,15 @@ def play(plan: dict[str, Any], out: Path) -> None:
 
 RENAMED_FIELDS: dict[str, str] = {}
 """Fields of a round record that the new tree calls otherwise: {name in the old tree: name in the new one}."""
+ADDED_FIELDS = frozenset(
+    (
+        *("client_scores", "client_metric", "clients_judged"),
+        *("client_mean", "client_std", "client_worst", "client_quantiles"),
+    )
+)
+"""Fields of a round record that an old tree may lack: they are compared where it has them."""
+REPLACED_FIELDS = {"client_accuracy_std": "client_std", "client_accuracy_low": "client_worst"}
+"""Fields of an old tree in whose place the new one may have another number: what is measured for the proxy."""
 RENAMED_TENSORS: dict[str, str] = {}
 """Tensors of a checkpoint that the new tree calls otherwise: {name in the old tree: name in the new one}."""
 
@@ -278,7 +287,7 @@ def renamed(tensor: str) -> str:
 
 
 def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Results of a tree by the runs' names: those known, and the others played in a process of their own."""
+    """Results of a tree by the runs' names: those known, and the others played in a separate process."""
     with tempfile.TemporaryDirectory() as place:
         given, out = Path(place) / "plan.json", Path(place) / "results.json"
         given.write_text(json.dumps({**plan, "tree": str(tree), "name": name, "known": sorted(known)}))
@@ -298,16 +307,22 @@ def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any
     return {name: everything[name] for name in names}
 
 
+def _replaced(name: str, record: dict[str, Any]) -> bool:
+    """Whether a new record has another number in the place of an old field."""
+    return REPLACED_FIELDS.get(name) in record
+
+
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Where two results differ first, in words; None where they are equal."""
     if "refused" in old or "refused" in new:
-        told = [one["words"] if "refused" in one else "played" for one in (old, new)]
-        return None if old.get("refused") == new.get("refused") else f"old: {told[0]}; new: {told[1]}"
+        words = [one["words"] if "refused" in one else "played" for one in (old, new)]
+        return None if old.get("refused") == new.get("refused") else f"old: {words[0]}; new: {words[1]}"
     if old["executor"] != new["executor"]:
         return f"executor {old['executor']} / {new['executor']}"
     for number, (one, other) in enumerate(zip(old["records"], new["records"], strict=False), 1):
         before = {RENAMED_FIELDS.get(name, name): value for name, value in one.items()}
-        for name in sorted(before.keys() | other.keys()):
+        before = {name: value for name, value in before.items() if name in other or not _replaced(name, other)}
+        for name in sorted(before.keys() | (other.keys() - (ADDED_FIELDS - before.keys()))):
             values = [json.dumps(record[name]) if name in record else "missing" for record in (before, other)]
             if values[0] != values[1]:
                 return f"round {number}, {name}: {values[0]} / {values[1]}"

@@ -49,7 +49,7 @@ SLOT_GOAL, FORWARD_GOAL = 4, 8
 COMPLEX = 10
 MANY = 6
 
-# ── frames, in a process of its own ───────────────────────────────────────────────────────────────────────────────────
+# ── frames, in a separate process ─────────────────────────────────────────────────────────────────────────────────────
 
 SEEN: dict[str, list[str]] = {}
 """The longest way into each hook so far: the functions between the round and it."""

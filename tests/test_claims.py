@@ -131,7 +131,7 @@ def test_a_claim_of_itself_stays_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_claim_is_made_of_runs_that_are_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--claim keeps runs that are there; give their folder with --from"):
+    with pytest.raises(UserError, match="--claim keeps runs that were made before; give their folder with --from"):
         said(ITEM, "--claim", str(tmp_path))
     with pytest.raises(UserError, match="--replace is for runs of a claim"):
         said(ITEM, "--replace")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, distance, experiment, played, unequal_clients
+from conftest import COMPILED, SMALL, distance, experiment, played, unequal_clients
 from headway.engine import client_rounds, selection
 from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
@@ -29,7 +29,7 @@ def state_of(progress: Any) -> dict[str, Any]:
     return {"theta": progress.model.theta, "buffers": progress.model.buffers, "server": progress.model.server}
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("executor", ["batched", "pool", *COMPILED])
 @pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:

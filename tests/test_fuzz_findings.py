@@ -117,9 +117,9 @@ def test_a_run_is_resumed_with_its_method_alone(tmp_path: Path) -> None:
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "summary.json")
-    with pytest.raises(OSError, match="it is no plain file"):
+    with pytest.raises(OSError, match="it is not a plain file"):
         read_plain(tmp_path / "summary.json")
-    with pytest.raises(UserError, match="it is no plain file"):
+    with pytest.raises(UserError, match="it is not a plain file"):
         read_json(tmp_path / "summary.json")
 
 

@@ -77,7 +77,7 @@ class Plain(nn.BatchNorm2d):
 
 
 class Acting(nn.BatchNorm2d):
-    """A class with a pass of its own."""
+    """A class that defines its own pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).relu()

@@ -32,6 +32,7 @@ ASKED = {
     "dataset": "data",
     "max_grad_norm": "clip",
     "eval_gap": "eval_every",
+    "metric": "metrics",
 }
 
 
@@ -80,7 +81,7 @@ def test_a_command_without_settings_does_not_point_to_one(
     assert "No such option: --lr" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["optimizer", "optimiser", "momentum", "mu", "server_lr", "alpha", "metrics"])
+@pytest.mark.parametrize("name", ["optimizer", "optimiser", "momentum", "mu", "server_lr", "alpha"])
 def test_what_is_no_setting_says_where_it_belongs(name: str) -> None:
     with pytest.raises(UserError, match=f"no setting '{name}'; {SENTENCES[name][:12]}"):
         hw.scenario(**{name: 0.9})

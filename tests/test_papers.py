@@ -414,7 +414,7 @@ def test_a_preset_that_does_not_fit_its_paper_is_refused(monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "_content", lambda paper: content)
 
     for change, words in (
-        (lambda all: all["items"]["table-1"]["columns"].pop(), "has no cell of its own"),
+        (lambda all: all["items"]["table-1"]["columns"].pop(), "has no cell to itself"),
         (lambda all: all["items"]["table-1"]["columns"].append("mnist/gradma5/100x10"), "prints no number"),
         (lambda all: all["items"]["table-1"].update(measures=["accuracy"]), "no measure"),
         (lambda all: all["methods"].update(mifa="mifa:rate=1"), "has no option 'rate'"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import headway as hw
-from conftest import SMALL, distance, played
+from conftest import COMPILED, SMALL, distance, played
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'headway[finetune]'")
 from headway.engine.building import build
@@ -31,6 +31,13 @@ TINY = SMALL.changed(rounds=2)
 def experiment(name: str, drop: float = 0.1, spelled: str = "fedavg", **settings: Any) -> Experiment:
     scenario = TINY.changed(task=task(name), **settings)
     return build(scenario, method(spelled), model=model(name, drop), **data(name))
+
+
+@pytest.mark.parametrize("executor", COMPILED)
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_compiled_executors_agree(name: str, executor: str) -> None:
+    chosen = experiment(name)
+    assert distance(played(chosen, executor)[1].model.theta, played(chosen)[1].model.theta) < 1e-10
 
 
 @pytest.mark.parametrize("name", list(MODELS))

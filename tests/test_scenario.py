@@ -53,8 +53,12 @@ def values(name: str) -> st.SearchStrategy[Any]:
 
 
 def possible(given: dict[str, Any]) -> Scenario:
-    """Settings as a scenario; a share and a number of clients exclude each other."""
-    return Scenario(**given | ({"cohort_size": None} if given["participation"] is not None else {}))
+    """Settings as a scenario: a share and a number of clients exclude each other, and an accuracy is at most 1."""
+    if given["participation"] is not None:
+        given = given | {"cohort_size": None}
+    if given["task"] in ("auto", "classification") and not given["metrics"] and given["target"] is not None:
+        given = given | {"target": min(given["target"], 1.0)}
+    return Scenario(**given)
 
 
 SCENARIOS = st.fixed_dictionaries({name: values(name) for name in FIELDS}).map(possible)

@@ -395,7 +395,7 @@ def test_numbers_of_numpy_are_what_they_are() -> None:
         Scenario(rounds=np.float64(3.5))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="rounds is True"):
         Scenario(rounds=np.bool_(True))  # type: ignore[arg-type]
-    settings, objects = split_settings({}, None, np.int64(20), None)  # type: ignore[arg-type]
+    settings, objects = split_settings({}, model=None, clients=np.int64(20), test=None)
     assert (settings, objects) == ({"clients": 20}, {})
 
 

@@ -123,7 +123,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"wire": hw.Wire(up=slot("Half", encode=print))},
         ("Half() has no decode(payload, like)",),
     ),
-    "no hook": ({"local": 3}, ("local slot: 3 has no direction(w, gradient, memory, step) and is no function",)),
+    "no hook": ({"local": 3}, ("local slot: 3 has no direction(w, gradient, memory, step) and is not a function",)),
     "a hook of other arguments": (
         {"server": slot("Short", update=lambda self, model, uploads: model)},
         ("server slot: Short(): its update takes (model, uploads)", "update(model, uploads, state)"),

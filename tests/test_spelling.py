@@ -101,8 +101,8 @@ class TestRefused:
             ("fedgam", "there is no method 'fedgam'; did you mean 'fedagm'?"),
             ("", "a method's name is missing"),
             ("fedavg+", "a method's name is missing"),
-            ("acg", "'acg' is no method by itself; put it after one: fedavg+acg"),
-            ("prox:beta=1", "'prox' is no method by itself; put it after one: fedavg+prox:beta=1"),
+            ("acg", "'acg' is not a method by itself; put it after one: fedavg+acg"),
+            ("prox:beta=1", "'prox' is not a method by itself; put it after one: fedavg+prox:beta=1"),
             ("fedavg+agc", "there is no method 'agc'; did you mean 'acg'?"),
             ("fedacg:lambda=0.9", "fedacg has no option 'lambda'; did you mean 'lam'? (its options: lam, beta, half)"),
             ("fedacg:lam", "fedacg: option 'lam' has no value; write lam=0.85"),
@@ -280,7 +280,7 @@ class TestSlots:
     def test_a_slot_value_in_the_wrong_slot_is_refused(self) -> None:
         with pytest.raises(UserError, match=r"server slot: proximal\(beta=0.1, half=True\) has no update"):
             Method(server=objective.proximal(0.1))
-        with pytest.raises(UserError, match=r"wire slot: .* is no Wire"):
+        with pytest.raises(UserError, match=r"wire slot: .* is not a Wire"):
             Method(wire=plain())  # type: ignore[arg-type]
 
     def test_a_missing_base_is_fedavgs_and_stands_first(self) -> None:
@@ -356,7 +356,7 @@ class TestOwnSlots:
     def test_plain_functions(self) -> None:
         own = Method(broadcast=shifted, objective=ridge, local=shrink, server=doubled)
         assert own.message(W, {})["model"].flat().tolist() == [2, 4]
-        assert own.direction(W, W, {}, NOWHERE)[0].flat().tolist() == [0.5, 1]
+        assert own.chain.direction(W, W, {}, NOWHERE)[0].flat().tolist() == [0.5, 1]
         assert own.update(W, UPLOADS, {})[0].flat().tolist() == [3, 6]
         (_, task), (_, term) = own.parts("objective")
         assert task == objective.task()

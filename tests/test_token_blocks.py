@@ -259,7 +259,7 @@ class TestGroupings:
         assert self.shares("natural:play", 1) == [[2]]
 
     def test_an_unknown_one_is_refused_with_those_there_are(self) -> None:
-        none = "but this data set has no such grouping"
+        none = "but this data set does not have this grouping"
         with pytest.raises(UserError, match=rf"'natural:plays', {none}; did you mean 'play'\? \(known: natural, "):
             self.shares("natural:plays")
         with pytest.raises(UserError, match=rf"{none} \(known: natural, natural:play, natural:act\)$"):

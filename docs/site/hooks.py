@@ -1,6 +1,6 @@
 """What the site has beside the files in `docs`: made when it is built, so that no page repeats what the code says.
 
-* Files that pages link to outside `docs` (sources, tests, tables of results) become pages of their own, or files.
+* Files that pages link to outside `docs` (sources, tests, tables of results) become pages, or files.
 * Notebooks become Markdown.
 * The reference of the command line and of the settings is written from the commands and from the scenario.
 * The navigation gets a line for each method and for each decision.

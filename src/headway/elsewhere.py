@@ -24,7 +24,9 @@ _SETTINGS = {
     "weights": "weighting aggregation_weights",
     "dropout": "drop_rate dropout_rate drop_prob client_drop_rate",
     "model": "net network arch architecture model_name",
-    "loss": "criterion loss_fn loss_function",
+    "task": "criterion loss_fn loss_function task_type problem_type",
+    "metrics": "metric metric_fn eval_metrics",
+    "padding": "pad_value padding_value pad_token_id",
     "weight_decay": "wd l2 l2_reg weight_decay_rate",
     "clip": "clip_norm grad_clip clip_grad gradient_clip max_grad_norm clipping clip_grad_norm gradient_clip_val",
     "seed": "random_seed random_state manual_seed rng_seed",
@@ -50,7 +52,6 @@ _SENTENCES = {
     "alpha": "a split's is in the partition, dirichlet:0.3; a method's is its option, feddyn:alpha=0.1",
     "server_lr": "the server's rate is an option of a method: fedavg:server_rate=1",
     "lam": "it is an option of a method, written after its name: fedacg:lam=0.9",
-    "metrics": "loss and accuracy, or RMSE and R² where targets are numbers, are recorded at every evaluation",
     "fraction_evaluate": "the server's model is scored on the test set (eval_every, eval_samples)",
     "callbacks": "a run is watched with observer=… or track=…",
 }
@@ -61,7 +62,6 @@ _SAME = {
     "server_lr": "server_learning_rate global_lr global_learning_rate eta_g server_rate "
     "central_lr central_learning_rate",
     "lam": "beta gamma temperature bits tau rho",
-    "metrics": "metric",
     "fraction_evaluate": "fraction_eval min_evaluate_clients",
     "callbacks": "callback",
 }

@@ -186,7 +186,7 @@ def copied(tree: Tree) -> Tree:
 
 
 def moved(tree: Tree, device: torch.device | str) -> Tree:
-    """The tree with its tensors on a device; tensors that are there already are not copied."""
+    """The tree with its tensors on a device; tensors that are on it already are not copied."""
     return refill(tree, [leaf.to(device) for leaf in leaves_of(tree)])
 
 

@@ -63,23 +63,23 @@ def engines() -> tuple[str, ...]:
 def choose_engines(names: Iterable[str] | None) -> tuple[str, ...]:
     """The engines of these names, with the plain loop first whether it is among them or not; None is the usual ones."""
     usual = [name for name in engines() if not name.startswith("graphed:")]
-    asked = usual if names is None else tuple(dict.fromkeys(names))
-    for name in asked:
+    requested = usual if names is None else tuple(dict.fromkeys(names))
+    for name in requested:
         if name not in engines():
             raise UserError(f"there is no engine '{name}'{nearest(name, engines())} (known: {', '.join(engines())})")
-    return (LOOP, *(name for name in asked if name != LOOP))
+    return (LOOP, *(name for name in requested if name != LOOP))
 
 
 class HeadwayEngine:
     """A simulation with one executor, as `headway run` plays it."""
 
-    def __init__(self, experiment: Experiment, asked: str) -> None:
+    def __init__(self, experiment: Experiment, requested: str) -> None:
         reasons: list[str] = []
-        self.executor = choose(experiment, asked, reasons.append)
-        if asked != "auto" and not self.executor.name.startswith(asked):
+        self.executor = choose(experiment, requested, reasons.append)
+        if requested != "auto" and not self.executor.name.startswith(requested):
             self.executor.close()
             raise CannotExecute("; ".join(reasons))
-        self.name, self.precision = asked, experiment.scenario.precision
+        self.name, self.precision = requested, experiment.scenario.precision
         self.options: dict[str, str] = {"executor": self.executor.name}
         self.rounds = simulate(experiment, self.executor, ClientStates(), begin(experiment))
 

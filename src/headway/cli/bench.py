@@ -49,9 +49,9 @@ def bench(
     from headway.runs.files import ensure_folder
     from headway.scenario import Scenario
 
-    asked = _precisions(precision)
+    requested = _precisions(precision)
     machine = device_of(Scenario(device=device).device)
-    precisions = asked or [measure.default_precision(machine)]
+    precisions = requested or [measure.default_precision(machine)]
     names = measure.choose_engines(listed(engines))
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
@@ -73,9 +73,9 @@ def bench(
 def _precisions(spelled: str | None) -> list[str]:
     """The precisions that are asked for, each once."""
     precisions = list(dict.fromkeys(listed(spelled) or ()))
-    for asked in precisions:
-        if asked not in PRECISIONS:
-            raise UserError(f"precision is '{asked}'; allowed: {', '.join(PRECISIONS)}")
+    for requested in precisions:
+        if requested not in PRECISIONS:
+            raise UserError(f"precision is '{requested}'; allowed: {', '.join(PRECISIONS)}")
     return precisions
 
 

@@ -28,14 +28,14 @@ def board(source: Path, out: Path | None, as_json: bool) -> None:
     from headway.runs.files import ensure_folder
 
     out = out or Path("runs", "board")
-    told = plain(filled(source), out)
+    content = plain(filled(source), out)
     if as_json:
-        print_json(told)
+        print_json(content)
         return
-    path = written(page(told), ensure_folder(out) / "board.html")
-    begun = len({item["item"] for item in told["items"] if item["runs"]})
-    typer.echo(f"{begun} item{'s' if begun != 1 else ''} with runs, {len(told['cells'])} numbers\npage:    {path}")
-    for picture in pictures(told["cells"], out):
+    path = written(page(content), ensure_folder(out) / "board.html")
+    begun = len({item["item"] for item in content["items"] if item["runs"]})
+    typer.echo(f"{begun} item{'s' if begun != 1 else ''} with runs, {len(content['cells'])} numbers\npage:    {path}")
+    for picture in pictures(content["cells"], out):
         typer.echo(f"picture: {picture}")
 
 

@@ -184,7 +184,7 @@ def report(
     ] = False,
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """A page (report.html), tables and a picture of runs that are there already."""
+    """A page (report.html), tables and a picture of finished or unfinished runs."""
     from headway.cli.progress import Bar
     from headway.runs.study import load_study
 
@@ -227,8 +227,8 @@ def show(
     catalogue.show(method, screen(ENDLESS))
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         import headway
 
         typer.echo(f"headway {headway.__version__}")

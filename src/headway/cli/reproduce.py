@@ -106,7 +106,8 @@ class Places:
         ),
     ] = None
     replace: Annotated[
-        bool, typer.Option("--replace", help="with --claim: take the place of runs that are there with other numbers")
+        bool,
+        typer.Option("--replace", help="with --claim: take the place of runs in the claim that have other numbers"),
     ] = False
 
     @property
@@ -116,7 +117,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Output:
-    """What is printed, and who else is told."""
+    """What is printed, and which trackers follow."""
 
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal"
     json: Annotated[bool, JSON] = False
@@ -147,7 +148,7 @@ def reproduce(
     elif item is None:
         raise UserError("no item given; headway reproduce --list names all, such as fedacg/table-1a")
     else:
-        _reproduce(context, _Asked.read(item, wanted, places), instead, places, output)
+        _reproduce(context, _Request.read(item, wanted, places), instead, places, output)
 
 
 def _check(instead: Instead, places: Places, output: Output, item: str | None) -> None:
@@ -158,7 +159,7 @@ def _check(instead: Instead, places: Places, output: Output, item: str | None) -
     claims = places.claim is not None
     refused = {
         "--trial estimates the time of a dry run; add --dry-run": instead.trial and not instead.dry_run,
-        "--claim keeps runs that are there; give their folder with --from": claims and not places.sources,
+        "--claim keeps runs that were made before; give their folder with --from": claims and not places.sources,
         "--claim writes its tables and pictures beside the runs; leave out --out": claims and places.out is not None,
         "--replace is for runs of a claim; add --claim": places.replace and not claims,
         "--board is of all items, from one folder; leave out the item, and give --from once": (
@@ -171,7 +172,7 @@ def _check(instead: Instead, places: Places, output: Output, item: str | None) -
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """An item with the rows, columns and settings that are asked for."""
 
     preset: Preset
@@ -180,14 +181,14 @@ class _Asked:
     """All rows and columns, with the same settings."""
 
     @classmethod
-    def read(cls, item: str, wanted: Wanted, places: Places) -> _Asked:
+    def read(cls, item: str, wanted: Wanted, places: Places) -> _Request:
         from headway.papers.items import preset
         from headway.papers.plan import plan as planned
         from headway.papers.saved_runs import notes
 
         chosen = preset(item)
-        told = notes(item, *places.sources, *([places.claim] if places.claim is not None else []))
-        settings, scale = wanted.settings(told), wanted.scale or _scale(told)
+        found = notes(item, *places.sources, *([places.claim] if places.claim is not None else []))
+        settings, scale = wanted.settings(found), wanted.scale or _scale(found)
 
         def of(rows: list[str] | None, data: list[str] | None) -> Plan:
             return planned(chosen, rows=rows, data=data, scale=scale, profile=wanted.profile, **settings)
@@ -204,18 +205,18 @@ def _scale(notes: Sequence[Mapping[str, object]]) -> str:
     return scales.pop()
 
 
-def _reproduce(context: typer.Context, asked: _Asked, instead: Instead, places: Places, output: Output) -> None:
-    """Say what would run, make the table from runs that are there, or run what is missing."""
+def _reproduce(context: typer.Context, requested: _Request, instead: Instead, places: Places, output: Output) -> None:
+    """Say what would run, make the table from existing runs, or run what is missing."""
     if instead.dry_run:
-        items.dry_run(asked.plan, instead.trial, output.json)
+        items.dry_run(requested.plan, instead.trial, output.json)
         return
-    _check_runnable(asked.preset)
+    _check_runnable(requested.preset)
     if places.sources:
-        _from_folders(asked, places, output)
+        _from_folders(requested, places, output)
         return
-    tiny = "-tiny" if asked.plan.scale == "tiny" else ""
-    folder = places.out or Path("runs", "reproduce", asked.preset.paper, asked.preset.name + tiny)
-    _run(asked.plan, folder, output, _command(context))
+    tiny = "-tiny" if requested.plan.scale == "tiny" else ""
+    folder = places.out or Path("runs", "reproduce", requested.preset.paper, requested.preset.name + tiny)
+    _run(requested.plan, folder, output, _command(context))
 
 
 def _check_runnable(preset: Preset) -> None:
@@ -227,21 +228,21 @@ def _check_runnable(preset: Preset) -> None:
         raise UserError(f"{preset.item} is {preset.title}: there is nothing to run")
 
 
-def _from_folders(asked: _Asked, places: Places, output: Output) -> None:
-    """The table of runs that are there, perhaps kept as a claim."""
+def _from_folders(requested: _Request, places: Places, output: Output) -> None:
+    """The table of existing runs, perhaps kept as a claim."""
     from headway.papers.claims import keep
     from headway.papers.saved_runs import find_runs
     from headway.papers.written import write
     from headway.report.figures import shrunk
     from headway.runs.folder import UNCHECKED
 
-    outcomes = find_runs(asked.plan, *places.sources)
+    outcomes = find_runs(requested.plan, *places.sources)
     if not all(outcome.checked for outcome in outcomes.values()):
         stderr_console().print(f"headway: {UNCHECKED}", markup=False, highlight=False, soft_wrap=True)
-    out, plan = places.out, asked.plan
+    out, plan = places.out, requested.plan
     if places.claim is not None:
-        outcomes = keep(plan, outcomes, places.sources, asked.whole, places.claim, places.replace)
-        out, plan = places.claim, asked.whole
+        outcomes = keep(plan, outcomes, places.sources, requested.whole, places.claim, places.replace)
+        out, plan = places.claim, requested.whole
     plan = plan.only(outcomes)
     drawn = [] if out is None else write(plan, outcomes, out)
     if places.claim is not None:

@@ -37,9 +37,9 @@ def screen(least: int = WIDE) -> Console:
 
 
 def stderr_console() -> Console:
-    """Standard error, for progress and messages: all that is no result.
+    """Standard error, for progress and messages: everything but results.
 
-    A run goes on where nobody can be told any more: its terminal is closed, or the disk of its log is full.
+    A run goes on where nobody can read messages any more: its terminal is closed, or the disk of its log is full.
     """
     return Console(file=cast(IO[str], _Patient(sys.stderr)), highlight=False)
 

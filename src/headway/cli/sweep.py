@@ -43,11 +43,11 @@ def sweep(
     from headway.scenario import scenario as made
     from headway.tuning import sweep as sweeps
 
-    asked = grid or []
-    folder = out or sweeps.default_folder(method, asked, scenario, budget, settings)
+    requested = grid or []
+    folder = out or sweeps.default_folder(method, requested, scenario, budget, settings)
     choosing = not json and made(scenario, **settings).executor == "auto"
     with resumable(folder, again=True), Bar(stderr_console(), quiet, choosing) as bar:
-        found = sweeps.sweep(method, asked, scenario, budget=budget, out=folder, observer=bar, **settings)
+        found = sweeps.sweep(method, requested, scenario, budget=budget, out=folder, observer=bar, **settings)
     _report(found, folder, json)
 
 

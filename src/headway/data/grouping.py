@@ -32,6 +32,13 @@ def owners(partition: str, users: np.ndarray | None, groupings: Mapping[str, Gro
     if grouping or users is None:
         close = nearest(grouping, groupings)
         raise UserError(
-            f"partition is '{partition}', but this data set has no such grouping{close} (known: {', '.join(known)})"
+            f"partition is '{partition}', but this data set does not have this grouping{close} "
+            f"(known: {', '.join(known)})"
         )
     return users
+
+
+def test_owners(partition: str, test_users: np.ndarray | None, groupings: Mapping[str, Grouping]) -> np.ndarray | None:
+    """The owner of each test row, numbered as by `owners`; None where the test set belongs to nobody."""
+    grouping = partition.partition(":")[2]
+    return groupings[grouping].test_users if grouping in groupings else test_users

@@ -102,7 +102,7 @@ def split(
 
 
 def _check_fits(how: str, entry: Partition, labels: np.ndarray, clients: int) -> None:
-    """Refuse a partition that cannot split these samples among so many clients."""
+    """Refuse a partition that cannot split these samples among this many clients."""
     if not clients and not entry.counts_clients:
         raise UserError(f"clients is 0, which means every user, but partition is '{how}'; give --clients N")
     if clients > len(labels):

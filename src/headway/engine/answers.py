@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 
 import torch
@@ -32,12 +33,18 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
     with torch.no_grad():
         judged = task.judged(tree_map(lambda part: part.to(dtype), answer), targets)
         for metric in task.metrics:
-            metric.rows(judged)
+            with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
+                metric.value(metric.rows(judged))
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:
     """Two samples of the test set, or its only one."""
     return federation.test.read(slice(2))
+
+
+def _count(federation: Federation) -> int:
+    """How many samples the pass is over."""
+    return len(leaves_of(_two(federation)[1])[0])
 
 
 def _answer(network: Network, federation: Federation, dtype: torch.dtype) -> Answer:
@@ -73,16 +80,18 @@ def _inputs(module: nn.Module) -> list[str]:
 
 def _check_classes(answer: Tensor, federation: Federation) -> None:
     """One logit a class."""
-    if answer.dim() != 2 or answer.shape[1] < federation.classes:
+    count = _count(federation)
+    if answer.dim() != 2 or len(answer) != count or answer.shape[1] < federation.classes:
         raise UserError(
-            f"the model answers 2 samples with shape {tuple(answer.shape)}, but there are {federation.classes} classes"
+            f"the model answers {count} samples with shape {tuple(answer.shape)}, "
+            f"but there are {federation.classes} classes"
         )
 
 
 def _check_numbers(answer: Tensor, federation: Federation) -> None:
     """As many numbers as a target has: others would be broadcast."""
-    count = len(leaves_of(_two(federation)[1])[0])
-    if answer.numel() != count * federation.outputs:
+    count = _count(federation)
+    if answer.dim() == 0 or len(answer) != count or answer.numel() != count * federation.outputs:
         raise UserError(
             f"the model answers {count} samples with shape {tuple(answer.shape)}, but a target is "
             f"{federation.outputs} number{'s' if federation.outputs > 1 else ''}"

@@ -51,7 +51,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: the compiler would be imported to be told that it has nothing to do here."""
+        """No: the compiler would be imported only to find that it has nothing to do here."""
         return False
 
     def __torch_dispatch__(
@@ -107,9 +107,9 @@ def _counted(experiment: Experiment) -> tuple[float, int, int]:
 
 
 def passes(method: Method, module: nn.Module, shape: tuple[int, ...], epochs: int = 1) -> float:
-    """A method's work in a round of so many epochs, with a network and samples of a shape, in FedAvg's passes.
+    """A method's work in a round of this many epochs, with a network and samples of a shape, in FedAvg's passes.
 
-    Counted in float64, in which no slot multiplies matrices of its own (GradMA's products, in float32).
+    Counted in float64, in which no slot's own matrix products take part (GradMA's are in float32).
     """
     own, plain = (_counted(_experiment(one, "fp64", module, shape, epochs))[0] for one in (method, Method()))
     return own / plain

@@ -6,7 +6,7 @@ on a few samples alone and again with other rows after them: outputs, gradients,
 must be the same. The point is moved at random first: at a layer of zeros, as in LoRA, nothing would be seen.
 
 It is done in float64, so that the roundings of another batch size are far below any true change, and with numbers from
-keys of its own: torch's generators are left as they were.
+its own keys: torch's generators are left as they were.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class _Probe:
             carry: Carry = {**training.begin(message, buffers, state, arrays), "w": w}
             index, round = (torch.tensor(number, device=self.device) for number in (_STEP, _ROUND))
             step, gradient_at = training.placed_step(carry, message, arrays, index, round)
-            gradient, value, after = gradient_at(w)
-            direction, memory = self.experiment.method.direction(w, gradient, carry["memory"], step)
+            gradient, value, after = training.gradient(gradient_at, carry, step)
+            direction, memory = self.experiment.method.chain.direction(w, gradient, carry["memory"], step)
             outputs = columns.read(step.forward(w).logits, slice(known))
         return {
             "the outputs": outputs,
@@ -174,14 +174,14 @@ class _Probe:
 
 
 class _Noise:
-    """Numbers that are added to every tensor of a tree: of its own size, or of a first layer's where it is zeros."""
+    """Numbers that are added to every tensor of a tree: as large as its own, or as a first layer's if it is zeros."""
 
     def __init__(self, device: torch.device) -> None:
         words = torch.tensor(random.key(0, "coupling/noise"), device=device)
         self._table = 2 * random.uniform(words, (_PERIOD,)) - 1
 
     def moved(self, tree: Tree, scale: float, turn: int, upwards: bool = False) -> Tree:
-        """What is not finite (a mask) or no number with a fraction (a counter) stays."""
+        """What is not finite (a mask) or not floating-point (a counter) stays."""
 
         def move(leaf: Tensor) -> Tensor:
             if not leaf.is_floating_point() or not leaf.numel():

@@ -44,7 +44,7 @@ def fill(held: object, fresh: object) -> None:
 
 
 def fixed_copy(tree: Tree) -> Tree:
-    """A copy in memory of its own, which captured graphs may read and write."""
+    """A copy in its own memory, which captured graphs may read and write."""
     room = room_for(tree)
     fill(room, tree)
     return room

@@ -169,7 +169,7 @@ def _narrow(x: Tensor, how: _Convolving) -> bool:
 
 
 def _widened(channels: Tensor) -> Tensor:
-    """Channels (the second axis) of zeros after those that are there, up to `NARROW`."""
+    """The tensor with channels (the second axis) of zeros added behind its own, up to `NARROW`."""
     return F.pad(channels, (*[0] * (2 * channels.dim() - 3), NARROW - channels.shape[1]))
 
 

@@ -32,7 +32,7 @@ def _check_device(device: torch.device) -> None:
 
 
 class Graphed:
-    """Captured graphs, for clients on streams of their own or for a stack of clients (see `captured.py`)."""
+    """Captured graphs, for clients on a stream each or for a stack of clients (see `captured.py`)."""
 
     def __init__(self, experiment: Experiment, *, layout: str, compiled: bool = False, coupled: bool = False) -> None:
         _check_device(experiment.device)

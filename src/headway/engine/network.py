@@ -162,8 +162,10 @@ class Network:
             )
         self.joint = policy == "keep-local" and bool(norms)
         """Whether the statistics of a pass in evaluation mode are those of its samples: clients keep all others."""
-        for name, norm in _modules(self._evaluating.inner, WeightedBatchNorm).items():
-            norm.stays_local = self.joint and name in norms
+        everywhere = _modules(self._evaluating.inner, WeightedBatchNorm)
+        self._measured = [everywhere[name] for name in norms]
+        for norm in self._measured:
+            norm.stays_local = self.joint
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Network:
         """This network with its first numbers on a device, floating-point ones in a type.
@@ -223,6 +225,17 @@ class Network:
         return self._output(
             functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
         ).logits
+
+    @contextmanager
+    def own_statistics(self) -> Iterator[None]:
+        """Inside, a pass in evaluation mode normalises with the buffers that it is given, those of one client."""
+        for norm in self._measured:
+            norm.stays_local = False
+        try:
+            yield
+        finally:
+            for norm in self._measured:
+                norm.stays_local = self.joint
 
     def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         """Logits from the output of a stage, in training mode, buffers unchanged."""

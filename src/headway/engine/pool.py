@@ -38,9 +38,9 @@ SHUTDOWN_SECONDS = 5.0
 """Seconds that the workers of a pool have to end by themselves."""
 _SILENCE, _FIRST_SILENCE, _TIMES = 600.0, 3600.0, 30.0
 """Seconds that a worker may be silent over a client: at least the first, over its first client (the compiler may be at
-work) the second, or so many times what the slowest client so far took for as many steps, where that is more."""
+work) the second, or this many times what the slowest client so far took for as many steps, where that is more."""
 _LOOK = 1.0
-"""Seconds between looks at the workers that are waited for. A machine that slept for longer was silent for so long."""
+"""Seconds between looks at the workers that are waited for. A machine that slept for longer was silent meanwhile."""
 
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -78,7 +78,7 @@ class _Beginning:
 def _serve(own: _Beginning) -> None:
     """A worker's life: take clients, answer with each client's result, until the pipe closes."""
     for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)  # a whole group may be told to stop; the parent still ends its round
+        signal.signal(number, signal.SIG_IGN)  # a signal may reach the whole group; the parent still ends its round
     for end in own.ends:
         if end is not own.connection:
             end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
@@ -196,7 +196,7 @@ class WorkerPool:
             raise
 
     def _start(self) -> None:
-        """Start the processes, each with a pipe and memory of its own."""
+        """Start the processes, each with its own pipe and memory."""
         context = multiprocessing.get_context(START_METHOD)
         pipes = [context.Pipe() for _ in range(self.count)]
         self.connections += [mine for mine, _ in pipes]

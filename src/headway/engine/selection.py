@@ -40,13 +40,13 @@ def runs_on(name: str, device: torch.device) -> bool:
     return _ONLY_ON.get(name.split(":")[0], device.type) == device.type
 
 
-def inherited_executor(asked: str, before: str, device: torch.device) -> str:
+def inherited_executor(requested: str, before: str, device: torch.device) -> str:
     """What to ask for after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
 
     One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
     """
-    chosen = asked == "auto" or before.startswith(asked)
-    return before if chosen and runs_on(before, device) else asked
+    chosen = requested == "auto" or before.startswith(requested)
+    return before if chosen and runs_on(before, device) else requested
 
 
 Maker = Callable[[Experiment, bool, bool, str], Executor]
@@ -89,15 +89,15 @@ def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> flo
     return min(taken)
 
 
-def _candidates(experiment: Experiment, asked: str) -> list[str]:
+def _candidates(experiment: Experiment, requested: str) -> list[str]:
     """Names to try uncompiled, the most promising first."""
-    if asked == "auto" and experiment.device.type == "cuda" and experiment.coupling:
+    if requested == "auto" and experiment.device.type == "cuda" and experiment.coupling:
         return ["batched", "serial"]
-    if asked == "graphed" or (asked == "auto" and experiment.device.type == "cuda"):
+    if requested == "graphed" or (requested == "auto" and experiment.device.type == "cuda"):
         small = len(experiment.network.parameters) < 1_000_000
         layouts = ["graphed:stacked", "graphed:streams"]
         return layouts if small else layouts[::-1]
-    return ["batched", "pool", "serial"] if asked == "auto" else [asked]
+    return ["batched", "pool", "serial"] if requested == "auto" else [requested]
 
 
 def _compiled(experiment: Experiment, name: str) -> str:
@@ -178,17 +178,17 @@ class _Contest:
         return self.experiment.scenario.rounds * self.seconds * longest / steps * larger
 
 
-def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
+def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
     """An executor that takes this model and method; `tell` hears why another could not."""
-    if asked == "serial":
+    if requested == "serial":
         return Serial(experiment)
-    _check_filling(experiment, asked)
+    _check_filling(experiment, requested)
     with experiment.arithmetic():
         contest = _Contest(experiment)
-        contest.enter(_candidates(experiment, asked))
-        if asked in ("auto", "graphed") and contest.pays_to_compile:
+        contest.enter(_candidates(experiment, requested))
+        if requested in ("auto", "graphed") and contest.pays_to_compile:
             contest.enter([_compiled(experiment, contest.name)])
-        if contest.best is None and asked != "auto":
+        if contest.best is None and requested != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
         chosen = contest.best or Serial(experiment)
         for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
@@ -196,15 +196,15 @@ def choose(experiment: Experiment, asked: str, tell: Tell) -> Executor:
         return chosen
 
 
-def _check_filling(experiment: Experiment, asked: str) -> None:
+def _check_filling(experiment: Experiment, requested: str) -> None:
     """Refuse `graphed`, which fills batches, where filler rows would change a sample's numbers.
 
     Only where the user wants it: what a run has used before is not insisted on.
     """
-    wanted = experiment.scenario.executor.startswith("graphed") and asked.startswith("graphed")
-    if wanted and runs_on(asked, experiment.device) and experiment.coupling:
+    wanted = experiment.scenario.executor.startswith("graphed") and requested.startswith("graphed")
+    if wanted and runs_on(requested, experiment.device) and experiment.coupling:
         raise UserError(
-            f"executor is '{asked}', which fills short batches, but {_coupled(experiment)}; use batched, serial or "
+            f"executor is '{requested}', which fills short batches, but {_coupled(experiment)}; use batched, serial or "
             "auto, or a batch_size that divides the number of samples of every client"
         )
 

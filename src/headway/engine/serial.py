@@ -35,8 +35,8 @@ class Step(Protocol):
 class ClientTrainer:
     """Trains one client on its own batches; or with `compiled` by one program for the largest shapes of the run.
 
-    Where rows that fill a batch would change the others, the program takes the batches of its own size only, and all
-    others are stepped without it.
+    Where rows that fill a batch would change the others, the program takes only batches of the size it was made for,
+    and all others are stepped without it.
     """
 
     def __init__(self, experiment: Experiment, *, compiled: bool, coupled: bool = False) -> None:
@@ -73,7 +73,7 @@ class ClientTrainer:
         return own, placed(padded([client.arrays], self.experiment.shapes)[0], device) if self.compiled else own
 
     def _step(self, carry: Carry, message: Message, arrays: DeviceArrays, round: Tensor) -> Step:
-        """The compiled step, for batches of its own size; it is compiled once, at the first client."""
+        """The compiled step, for batches of one size; it is compiled once, at the first client."""
         most = int(arrays.rows.shape[1])
         if self._program is None:
             training = replace(self.training, functional=True)

@@ -34,7 +34,7 @@ def same_names(
 ) -> dict[str, object]:
     """A state or memory with the names it had before; `source` is the slot and the hook that says where it begins.
 
-    `before` is None where the value has no such hook.
+    `before` is None where the value does not have this hook.
     """
     if state is None and not before:
         return {}

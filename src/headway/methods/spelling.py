@@ -60,7 +60,7 @@ def _entry(spelled: str, name: str, known: Mapping[str, Entry]) -> Entry:
         raise UserError("a method's name is missing; write fedacg, fedacg:lam=0.9 or fedprox+acg")
     if name not in known:
         if name in MODIFIERS:
-            raise UserError(f"'{name}' is no method by itself; put it after one: fedavg+{spelled}")
+            raise UserError(f"'{name}' is not a method by itself; put it after one: fedavg+{spelled}")
         raise UserError(f"there is no method '{name}'{nearest(name, known)} (headway methods lists them)")
     return known[name]
 

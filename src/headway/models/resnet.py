@@ -2,7 +2,7 @@
 
 Every block applies ReLU first and none after its sum; so does the pooling stage. The network is He et al.'s all the
 same, and the output of each stage is what FedMLB's hybrid paths take (Kim et al. 2022): five of them in ResNet-18.
-Pooling is a stage of its own, so that the feature is the pooled vector.
+Pooling is a separate stage, so that the feature is the pooled vector.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def _replaced(module: nn.Module, norms: dict[nn.Module, nn.Module], path: str = 
     if isinstance(module, _BatchNorm):
         if type(module).forward not in _NORMALISING:
             raise UserError(
-                f"the model's layer '{path or 'itself'}' is of class {type(module).__name__}, a BatchNorm with a "
-                "pass of its own, which would count rows that only fill a batch; use torch.nn.BatchNorm or GroupNorm"
+                f"the model's layer '{path or 'itself'}' is of class {type(module).__name__}, a BatchNorm that "
+                "defines its own pass, which counts rows that only fill a batch; use torch.nn.BatchNorm or GroupNorm"
             )
         return norms.setdefault(module, WeightedBatchNorm(module))
     for name, child in module._modules.items():

@@ -38,8 +38,8 @@ def keep(
     for one, target in kept.items():
         _copy(outcomes[one], ensure_folder(target))
     claimed = find_runs(whole, into)
-    told = about(whole.only(claimed))
-    write_checked(into / NOTE, {**told, "runs": len(origins), "made": dict(sorted(origins.items()))})
+    note = about(whole.only(claimed))
+    write_checked(into / NOTE, {**note, "runs": len(origins), "made": dict(sorted(origins.items()))})
     return claimed
 
 

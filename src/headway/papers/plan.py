@@ -110,15 +110,15 @@ def tiny(scenario: Scenario) -> Scenario:
 _Part = TypeVar("_Part", Row, Column)
 
 
-def _picked(kind: str, asked: Sequence[str] | None, known: Sequence[_Part]) -> list[_Part]:
+def _picked(kind: str, requested: Sequence[str] | None, known: Sequence[_Part]) -> list[_Part]:
     """The rows or columns with one of these names, or with all where none are given, in the paper's order."""
-    if asked is None:
+    if requested is None:
         return list(known)
     names = sorted({name for one in known for name in one.answers_to})
-    for name in asked:
+    for name in requested:
         if name not in names:
             raise UserError(f"there is no {kind} '{name}'{nearest(name, names)} (known: {', '.join(names)})")
-    return [one for one in known if one.answers_to & set(asked)]
+    return [one for one in known if one.answers_to & set(requested)]
 
 
 def plan(

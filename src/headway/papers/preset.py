@@ -147,7 +147,7 @@ class Preset:
         return self.spelling(row, column).spelled, self.scenario(row, column)
 
     def under(self, profile: str | None) -> Preset:
-        """This item with the settings of another profile; of its own where none is given."""
+        """This item with the settings of another profile; of the item's where none is given."""
         if profile in (None, self.profile):
             return self
         chosen = [line for line in self.chosen if not line.startswith("profile ")]

@@ -49,14 +49,14 @@ def with_printed_numbers(preset: Preset, given: Literal["none"] | dict[str, floa
 
 
 def _check_one_to_one(item: str, places: list[Place], printed: Mapping[Place, Published]) -> None:
-    """Refuse an item where a cell has no printed number, or a printed number no cell of its own."""
+    """Refuse an item where a cell has no printed number, or a printed number does not have a cell to itself."""
     missing = next((place for place in places if place not in printed), None)
     if missing is not None:
         raise UserError(f"{item}: the paper prints no number for {tuple(missing)}")
     unused = next(iter(printed.keys() - places), None)
     if unused is not None or len(set(places)) < len(places):
         raise UserError(
-            f"{item}: the paper's number for {tuple(unused) if unused else 'some cell'} has no cell of its own"
+            f"{item}: the paper's number for {tuple(unused) if unused else 'some cell'} has no cell to itself"
         )
 
 

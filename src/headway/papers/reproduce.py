@@ -128,12 +128,12 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
 def reproduce(
     plan: Plan, out: Path, observer: Observer, track: Sequence[str] = (), command: str | None = None
 ) -> Outcomes:
-    """Make the runs of a plan that are missing. The others go on where one fails, and its failure is told.
+    """Make the runs of a plan that are missing. The others go on where one fails, and its failure is reported.
 
     `command` is what reproduce.json says to a reader who wants to make the same runs. Where a data set is missing, one
     run says so, and no other on it is begun.
     """
-    trackers(track)  # a wrong name is told once, not by every run
+    trackers(track)  # a wrong name is reported once, not by every run
     begun = places(plan, out)
     _check_places(begun, out)
     _note(plan, out, command)
@@ -233,10 +233,10 @@ def _note(plan: Plan, out: Path, command: str | None) -> None:
     for folder in missing:
         name = folder.relative_to(out).as_posix()
         makers[name] = _gone_on(makers.get(name, now), now)
-    told = about(plan)
-    seeds = max(told["seeds"], before.get("seeds", 1))
+    note = about(plan)
+    seeds = max(note["seeds"], before.get("seeds", 1))
     write_checked(
-        out / NOTE, {**told, "seeds": seeds, "runs": len(plan.runs), **now, "made": dict(sorted(makers.items()))}
+        out / NOTE, {**note, "seeds": seeds, "runs": len(plan.runs), **now, "made": dict(sorted(makers.items()))}
     )
 
 

@@ -134,7 +134,7 @@ def _explain(axes: Axes, legend: list[tuple[int, float]]) -> None:
 
 
 def _shown(names: Sequence[str], classes: int) -> list[str]:
-    """Classes by name or, where names are missing or too long for so many, by number; a space as one can see it."""
+    """Classes by name or, where names are missing or too long to fit, by number; a space as one can see it."""
     if classes == 1:
         return ["all"]
     if not names or (classes > 30 and max(map(len, names)) > 1):

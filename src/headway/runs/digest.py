@@ -228,7 +228,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Names and values of the globals of a body, and of what it takes from modules of one's own."""
+    """Names and values of the globals of a body, and of what it takes from the user's own modules."""
     names = sorted(_names(function.__code__))
     for name in names:
         if name not in function.__globals__ or name.startswith("@"):  # a name that pytest puts there
@@ -263,7 +263,7 @@ def _remembers(part: object) -> bool:
 
 
 def _settings(module: nn.Module) -> list[tuple[str, object]]:
-    """What a layer of one's own keeps beside its numbers and layers: `self.scale = 2.0`, an activation, a mask."""
+    """What a user's layer keeps beside its numbers and layers: `self.scale = 2.0`, an activation, a mask."""
     own = {"training", *vars(nn.Module())}
     return [(name, value) for name, value in _fields(module) if name not in own]
 

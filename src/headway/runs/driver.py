@@ -50,19 +50,19 @@ def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
     experiment, folder, tell = job.experiment, job.folder, job.observer.tell
     checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
-    asked, threads = experiment.scenario.executor, None
+    requested, threads = experiment.scenario.executor, None
     if folder and checkpoint:
         checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)
         checkpoint.facts.cost = cost_record(experiment.method)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        asked, threads = inherited_executor(asked, manifest["executor"], experiment.device), manifest["threads"]
+        requested, threads = inherited_executor(requested, manifest["executor"], experiment.device), manifest["threads"]
         if threads is None and experiment.scenario.deterministic:
             tell(f"{folder} does not say with how many threads it began; its bits depend on it")
     with execution.threads(experiment.scenario.deterministic, threads) as count:
         if checkpoint is not None:
             checkpoint.facts.threads = count
-        executor, label = execution.chosen(experiment, asked, tell)  # before the lock: workers would inherit it
+        executor, label = execution.chosen(experiment, requested, tell)  # before the lock: workers would inherit it
         try:
             with _open_rounds(folder) as file, Tracking(job.trackers, tell) as tracking:
                 return _Run.begun(job, checkpoint, executor, file, tracking).to_the_end(label)
@@ -128,7 +128,7 @@ class _Run:
     checked: bool
     """Whether the rounds before could be checked."""
     pace: Pace
-    told_of_failures: bool = False
+    failures_reported: bool = False
 
     @classmethod
     def begun(
@@ -204,9 +204,9 @@ class _Run:
         if self.file:
             records.append(self.file, {**record, records.CHAIN: self.chain.whole})
         if self.pace.due(progress.round):
-            self._save()  # before it is told: with a save in every round, no round that was seen is trained again
-        if "failures" in record and not self.told_of_failures:
-            self.told_of_failures = True
+            self._save()  # before the observer sees it: saved every round, no round that was seen is trained again
+        if "failures" in record and not self.failures_reported:
+            self.failures_reported = True
             observer.tell(in_words(record))
         observer.round(record)
         self.tracking.round(record)

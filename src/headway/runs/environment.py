@@ -70,8 +70,8 @@ def commit() -> str:
     source = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
-        asked = subprocess.run(["git", "-C", str(source), *words], capture_output=True, text=True, check=True)
-        return asked.stdout.strip()
+        answer = subprocess.run(["git", "-C", str(source), *words], capture_output=True, text=True, check=True)
+        return answer.stdout.strip()
 
     try:
         git("ls-files", "--error-unmatch", "__init__.py")  # an installed package may lie in somebody else's checkout

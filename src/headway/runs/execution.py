@@ -35,41 +35,43 @@ CHOOSING = ("auto", "graphed")
 """Names that leave the choice to a stopwatch."""
 
 
-def chosen(experiment: Experiment, asked: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
+def chosen(experiment: Experiment, requested: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
     """An executor, and its name with how it was chosen where nobody asked for it by name."""
-    if asked not in CHOOSING or experiment.scenario.deterministic:  # then no stopwatch decides
-        executor = choose(experiment, asked, tell)
+    if requested not in CHOOSING or experiment.scenario.deterministic:  # then no stopwatch decides
+        executor = choose(experiment, requested, tell)
         return executor, executor.name
-    path = _path(experiment, asked)
+    path = _path(experiment, requested)
     remembered = _remembered(path, experiment)
     if remembered is not None:
         executor = choose(experiment, remembered, tell)
         if executor.name == remembered:
             return executor, f"{remembered} (remembered)"
         executor.close()  # it cannot take this work any more
-    executor = choose(experiment, asked, tell)
-    _remember(path, executor.name, experiment, asked)
+    executor = choose(experiment, requested, tell)
+    _remember(path, executor.name, experiment, requested)
     return executor, f"{executor.name} (measured)"
 
 
-def _path(experiment: Experiment, asked: str) -> Path | None:
+def _path(experiment: Experiment, requested: str) -> Path | None:
     """The file of this work on this machine; None where there is no place for it."""
     with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
         named = os.environ.get("HEADWAY_CACHE")
         return (
-            (Path(named) if named else user_cache()) / "executors" / f"{checksum(_about(experiment, asked))[:32]}.json"
+            (Path(named) if named else user_cache())
+            / "executors"
+            / f"{checksum(_about(experiment, requested))[:32]}.json"
         )
     return None
 
 
-def _about(experiment: Experiment, asked: str) -> dict[str, object]:
+def _about(experiment: Experiment, requested: str) -> dict[str, object]:
     """On what the fastest executor depends."""
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
     made_on = hardware_and_versions(experiment.device)
     versions = {name: made_on["versions"].get(name) for name in ("headway", "torch", "cuda")}
     return {
-        "asked": asked,
+        "asked": requested,
         "machine": {"processor": processor(), "cores": cores(), "hardware": made_on["hardware"], **versions},
         "settings": without(experiment.scenario, SAME_WORK),
         "method": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(experiment.method)),
@@ -97,7 +99,7 @@ def _remembered(path: Path | None, experiment: Experiment) -> str | None:
     return name if isinstance(name, str) and name in EXECUTORS and runs_on(name, experiment.device) else None
 
 
-def _remember(path: Path | None, executor: str, experiment: Experiment, asked: str) -> None:
+def _remember(path: Path | None, executor: str, experiment: Experiment, requested: str) -> None:
     """Write beside, then rename over: of two who write at once, one is there in the end, and whole."""
     if path is None:
         return
@@ -106,7 +108,7 @@ def _remember(path: Path | None, executor: str, experiment: Experiment, asked: s
         handle, beside = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with open(handle, "wb") as file:
-                file.write(sealed_json({"executor": executor, **json.loads(json.dumps(_about(experiment, asked)))}))
+                file.write(sealed_json({"executor": executor, **json.loads(json.dumps(_about(experiment, requested)))}))
             os.replace(beside, path)
         except BaseException:
             os.unlink(beside)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedRun, UserError, shown
-from headway.scenario import is_text
+from headway.setting_values import is_text
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -58,7 +58,7 @@ def _refuse(constant: str) -> None:
 def read_plain(path: Path) -> bytes:
     """A file's content. A pipe in its place is not opened: that would wait for who writes into it."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     return path.read_bytes()
 
 

@@ -129,7 +129,7 @@ def _refused(changed: list[str], data: str, folder: Path) -> UserError:
 
 
 def differences(before: Fingerprints, now: Fingerprints) -> list[str]:
-    """What differs, in words; of numbers and forms both are told."""
+    """What differs, in words; of numbers and forms both are named."""
     found = []
     for name in [*now, *(name for name in before if name not in now)]:
         if before.get(name) != now.get(name):

@@ -33,7 +33,7 @@ ROUNDS = "rounds.jsonl"
 UNCHECKED = (
     "some of these runs are from before rounds had checksums: they are read, but a change in them cannot be seen"
 )
-"""Told once where folders of an earlier version are read."""
+"""A warning, given once, where folders of an earlier version are read."""
 _HEAD = "# check "
 
 
@@ -56,7 +56,7 @@ class RunFolder:
 
     @property
     def failure(self) -> str | None:
-        """Why the run ended before its time, where it told."""
+        """Why the run ended before its time, where that is known."""
         return _failure(self.summary)
 
 
@@ -75,13 +75,13 @@ def finished(folder: Path) -> bool:
 
 
 def failure(folder: Path) -> str | None:
-    """Why a run ended before its time, where it told."""
+    """Why a run ended before its time, where that is known."""
     return _failure(summary(folder))
 
 
 def _failure(summary: Summary) -> str | None:
-    told = summary.get("failure")
-    return None if told is None else str(told)
+    cause = summary.get("failure")
+    return None if cause is None else str(cause)
 
 
 def read(folder: Path, whole: bool = False) -> RunFolder:

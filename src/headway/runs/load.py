@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.data.own_tests import OwnClients
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
@@ -31,7 +32,7 @@ def load_run(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[object] | None = None,
+    clients: OwnClients | None = None,
     test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
@@ -40,12 +41,12 @@ def load_run(
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
     folder = as_path("run", run)
-    experiment = world_of(
+    experiment = experiment_of(
         folder,
         method,
         own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
     )
-    return told_if_unchecked(loaded(experiment, folder), observer or Unwatched())
+    return warned_if_unchecked(loaded(experiment, folder), observer or Unwatched())
 
 
 def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
@@ -57,8 +58,8 @@ def recorded(folder: Path, observer: Observer | None = None, verified: bool = Fa
     found = verify(folder) if verified else read_folder(folder)
     if found.manifest is None and not found.finished:
         raise UserError(f"{folder} has no checkpoint yet")
-    result = _result(found, lambda: loaded(world_of(folder), folder).model)
-    return result if observer is None else told_if_unchecked(result, observer)
+    result = _result(found, lambda: loaded(experiment_of(folder), folder).model)
+    return result if observer is None else warned_if_unchecked(result, observer)
 
 
 def loaded(experiment: Experiment, folder: Path) -> Result:
@@ -91,7 +92,7 @@ def _result(found: RunFolder, make_model: Callable[[], nn.Module]) -> Result:
     )
 
 
-def told_if_unchecked(result: Result, observer: Observer) -> Result:
+def warned_if_unchecked(result: Result, observer: Observer) -> Result:
     """The result, after telling the observer where its records could not be checked."""
     if not result.checked:
         observer.tell(UNCHECKED)
@@ -105,7 +106,7 @@ def scenario_of_run(folder: Path) -> Scenario:
     return scenario_in(folder)
 
 
-def world_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> Experiment:
+def experiment_of(folder: Path, method: Method | None = None, own: OwnObjects | None = None) -> Experiment:
     """The run in a folder, bound to its data again; what is a user's own must be given again."""
     scenario, own = scenario_of_run(folder), own or {}
     if scenario.model == "own" and "model" not in own:

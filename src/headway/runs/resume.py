@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
@@ -15,7 +16,7 @@ from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
 from headway.runs.given import own_objects
-from headway.runs.load import loaded, scenario_of_run, told_if_unchecked, world_of
+from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
@@ -27,7 +28,7 @@ def resume(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[object] | None = None,
+    clients: OwnClients | None = None,
     test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
@@ -45,14 +46,14 @@ def resume(
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    experiment = world_of(
+    experiment = experiment_of(
         folder,
         method,
         own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
     )
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
-        return told_if_unchecked(loaded(experiment, folder), observer)
+        return warned_if_unchecked(loaded(experiment, folder), observer)
     return drive(Job(experiment, folder, observer, watching, accept_changes))
 
 

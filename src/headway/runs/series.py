@@ -56,7 +56,7 @@ class Series:
     """
 
     observer: Observer
-    """One for all runs: a message that several have is told once."""
+    """One for all runs: a message that several have is shown once."""
     track: str | Sequence[str] = ()
     own: OwnObjects = field(default_factory=lambda: OwnObjects())
     accept_changes: bool = False

@@ -56,7 +56,7 @@ class Study:
     @property
     def headline(self) -> Headline:
         """The number that its tables and pictures lead with."""
-        return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
+        return common_headline(one.summary for seeds in self.runs.values() for one in seeds)
 
     def summary(self) -> list[MethodNumbers]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""
@@ -152,7 +152,7 @@ def compare(
     chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
     built = [checked_method(method) for method in methods]
     _check_different([method.name for method in built])
-    trackers(track, kept=out is not None)  # a mistake is told before the folder is made
+    trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
     try:
         return _run_all(built, chosen, folder, Series(observer, track, objects))
@@ -192,7 +192,7 @@ def resume_study(
 
 
 def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None, series: Series) -> Study:
-    """Every run of a study; those that diverge are told and left out."""
+    """Every run of a study; those that diverge are reported and left out."""
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
     for method in methods:
@@ -207,13 +207,13 @@ def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None,
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause
-    told = tuple(_told(which, str(cause)) for which, cause in failed.items())
-    for each in told:
+    reported = tuple(_failure(which, str(cause)) for which, cause in failed.items())
+    for each in reported:
         series.observer.tell(each)
-    return Study(runs, folder, "; ".join(told), told)
+    return Study(runs, folder, "; ".join(reported), reported)
 
 
-def _told(which: str, reason: str) -> str:
+def _failure(which: str, reason: str) -> str:
     """The line of a run that failed."""
     return f"{which}, failed: {reason}"
 
@@ -257,7 +257,7 @@ def load_study(
 ) -> Study:
     """Finished or unfinished runs from their folders; the folder of a study or of a paper's column stands for its runs.
 
-    `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` is told
+    `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` hears
     where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
     """
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
@@ -272,7 +272,7 @@ def load_study(
 def study_of(results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = ()) -> Study:
     """Runs that were made one by one, side by side; `tuned` as of `load_study`. `notes` stand beside every number."""
     failed = [
-        _told(f"{result.method}, seed {result.scenario.seed}", reason)
+        _failure(f"{result.method}, seed {result.scenario.seed}", reason)
         for result in results
         if result.folder is not None and (reason := failure(result.folder)) is not None
     ]

@@ -52,13 +52,13 @@ TASKS = {one.name: one for one in (classification, regression, binary, multilabe
 def task_of(given: OwnTask | str, metrics: Sequence[object] = (), squared: bool = False) -> Task:
     """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
     task = squared_classification if squared and given == "classification" else _task(given)
-    asked = [metric_of(one, task.name) for one in metrics]
-    names = [one.name for one in asked]
+    named = [metric_of(one, task.name) for one in metrics]
+    names = [one.name for one in named]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"metrics has '{name}' twice")
     own = [one for one in task.metrics if one.name not in names]
-    return dataclasses.replace(task, metrics=(*asked, *own))
+    return dataclasses.replace(task, metrics=(*named, *own))
 
 
 def _task(given: OwnTask | str) -> Task:

@@ -61,11 +61,11 @@ def tunable() -> list[str]:
     return [setting.name for setting in dataclasses.fields(Scenario) if setting.name not in _SHARED]
 
 
-def grid(method: str, asked: Asked) -> Grid:
+def grid(method: str, requested: Asked) -> Grid:
     """The values to try of each name; those given for a name take the place of those in a paper's grid."""
     found: Grid = {}
     own: Grid = {}
-    for one in _listed(asked):
+    for one in _listed(requested):
         if isinstance(one, str) and "=" not in one:
             found |= {name: _values(method, name, values) for name, values in named(method, one.strip()).items()}
             continue
@@ -79,15 +79,15 @@ def grid(method: str, asked: Asked) -> Grid:
     return found
 
 
-def _listed(asked: object) -> list[str | Mapping[str, object]]:
+def _listed(requested: object) -> list[str | Mapping[str, object]]:
     """Grids one by one, each a text or a mapping."""
-    if isinstance(asked, str | Mapping):
-        return [asked]
-    given = asked if isinstance(asked, list | tuple) else [asked]
+    if isinstance(requested, str | Mapping):
+        return [requested]
+    given = requested if isinstance(requested, list | tuple) else [requested]
     found = [one for one in given if isinstance(one, str | Mapping)]
     if len(found) < len(given):
         raise UserError(
-            f"grid is {shown(asked)}; write it as {{'lam': [0.8, 0.9]}} or 'lam=0.8,0.9', or name a paper's"
+            f"grid is {shown(requested)}; write it as {{'lam': [0.8, 0.9]}} or 'lam=0.8,0.9', or name a paper's"
         )
     return found
 
@@ -197,7 +197,7 @@ def _setting(name: str, value: str) -> Value:
 
 
 def candidates(method: str, values: Grid, scenario: Scenario) -> list[Candidate]:
-    """Every combination, the last name changing fastest; each is built once, so that a bad value is told at once."""
+    """Every combination, the last name changing fastest; each is built once, so that a bad value is refused at once."""
     made = []
     for number, combination in enumerate(itertools.product(*values.values()), 1):
         chosen = dict(zip(values, combination, strict=True))

@@ -129,7 +129,7 @@ _NPY, _ZIP = b"\x93NUMPY", b"PK"
 
 _FAULTS = (
     OSError,
-    ValueError,  # also what is no text where text is expected
+    ValueError,  # also what is not text where text is expected
     EOFError,
     KeyError,
     RuntimeError,  # an archive with a password, a header that is nested too deeply

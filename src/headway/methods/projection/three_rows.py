@@ -31,7 +31,7 @@ def project_three(p: Vector, rows: Three) -> Vector:
 
 
 def project_three_by_tensor(p: Vector, rows: Three) -> Vector:
-    """p̃ of a problem of its own for each parameter tensor, as the authors' program does it."""
+    """p̃ of one problem for each parameter tensor, as the authors' program does it."""
     if not _short(p):
         pieces = zip(by_tensor(p), *(by_tensor(row) for row in rows), strict=True)
         return joined([_project_exactly(one, (first, second, third)) for one, first, second, third in pieces])

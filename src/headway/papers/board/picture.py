@@ -52,7 +52,7 @@ def drawn(cells: _Cells) -> Figure | None:
 
 
 def _panel(axes: Axes, name: Family, some: _Cells, papers: Sequence[str]) -> None:
-    """One family of numbers: the bands, the points of each paper in a colour of its own, and the axes."""
+    """One family of numbers: the bands, the points of each paper in one colour, and the axes."""
     values = [value for one in some for value in (one["measured"], one["published"]) if value is not None]
     low, high = _ends(min(values), max(values), name == "rounds")
     _draw_bands(axes, name, low, high)

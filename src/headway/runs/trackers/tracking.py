@@ -48,14 +48,22 @@ ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
 
-def scalars(record: RoundRecord) -> dict[str, float]:
-    """Every finite number of a round's record, and how many clients took part."""
+def scalars(record: RoundRecord, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Every finite number of a round's record, and how many clients took part; `metrics` are those of the task."""
     on = record.get("measured_on", "test")
     found = {"clients/taking_part": float(len(record["clients"]))} if "clients" in record else {}
     for key, value in record.items():
         if key != "round" and _number(value):
-            found[NAMES.get(key, f"method/{key}").format(on=on)] = float(value)
+            found[_tracked_name(key, metrics).format(on=on)] = float(value)
     return found
+
+
+def _tracked_name(key: str, metrics: Sequence[str]) -> str:
+    """Under which name a number is tracked, with `{on}` for what it was measured on."""
+    metric = key.removesuffix("_smoothed")
+    if key in NAMES or metric not in metrics:
+        return NAMES.get(key, f"method/{key}")
+    return NAMES.get(metric, f"{metric}/{{on}}") + key.removeprefix(metric)
 
 
 def _number(value: object) -> TypeGuard[int | float]:
@@ -77,6 +85,8 @@ class Tracked:
     """The scenario as it is run, and the executor."""
     past: list[RoundRecord]
     """The records of the rounds that are done."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """The names of the task's metrics, the headline first."""
 
 
 class Tracker(Protocol):
@@ -97,10 +107,10 @@ def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker
     `kept` says whether the run has a folder.
     """
     found: dict[str, Tracker] = {}
-    asked = [track] if isinstance(track, str) else track
-    if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
+    requested = [track] if isinstance(track, str) else track
+    if not isinstance(requested, list | tuple) or not all(isinstance(one, str) for one in requested):
         raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
-    for spelled in asked:
+    for spelled in requested:
         if spelled == "tensorboard" and not kept:
             raise UserError("a run without a folder has none for its curves; write tensorboard:DIR, or give out=…")
         if spelled in found:
@@ -133,7 +143,7 @@ def _name(experiment: Experiment, folder: Path | None) -> str:
 
 
 class Tracking:
-    """The trackers of one run. One that fails is told of once and left out: the training goes on."""
+    """The trackers of one run. One that fails is reported once and left out: the training goes on."""
 
     def __init__(self, chosen: Mapping[str, Tracker], tell: Callable[[str], None]) -> None:
         self.trackers, self.tell = dict(chosen), tell
@@ -151,7 +161,8 @@ class Tracking:
     def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
         if self.trackers:
             parameters: dict[str, object] = {**experiment.scenario.as_dict(), "executor": executor}
-            run = Tracked(_name(experiment, folder), folder, parameters, list(past))
+            metrics = tuple(metric.name for metric in experiment.task.metrics)
+            run = Tracked(_name(experiment, folder), folder, parameters, list(past), metrics)
             self._each(lambda tracker: tracker.begins(run))
 
     def round(self, record: RoundRecord) -> None:
