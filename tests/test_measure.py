@@ -149,6 +149,13 @@ class TestSummary:
             "loss": 1.1,
             "rmse": None,
             "r2": None,
+            "client_scores": "proxy",
+            "client_metric": "accuracy",
+            "clients_judged": None,
+            "client_mean": None,
+            "client_std": None,
+            "client_worst": None,
+            "client_quantiles": None,
             "client_accuracy_std": 0.4,
             "client_accuracy_low": 0.35,
             "target": 0.55,
@@ -223,7 +230,7 @@ class TestOverSeeds:
 class TestCommonTarget:
     def test_the_median_methods_least_seed(self) -> None:
         """Of methods ending at .5/.6, .7/.8 and .9/.9 the median one surely reaches .7."""
-        finals = [[{"accuracy": value} for value in seeds] for seeds in ((0.5, 0.6), (0.7, 0.8), (0.9, 0.9))]
+        finals = [[{"smoothed_accuracy": value} for value in seeds] for seeds in ((0.5, 0.6), (0.7, 0.8), (0.9, 0.9))]
         assert common_target(finals) == 0.7
 
 

@@ -308,7 +308,19 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "words for labels": ({"clients": [(PAIR[0], list("abcd"))]}, "client 0 holds what is not a tensor of numbers"),
     "a pair of numbers": ({"clients": [(1, 2)]}, "client 0 is a pair of single numbers"),
     "a dict for a client": ({"clients": [{"x": PAIR[0], "y": PAIR[1]}]}, "client 0 is neither a pair (x, y)"),
-    "a dict of clients": ({"clients": {"a": PAIR}}, "clients is of type dict; it must be a sequence of datasets"),
+    "a text of clients": ({"clients": "ab"}, "clients is of type str; it must be a sequence of datasets"),
+    "a test set for nobody": (
+        {"clients": {"a": PAIR}, "test": {"b": PAIR}},
+        "test has a set for 'b', but there is no such client",
+    ),
+    "tests in order for clients by name": ({"clients": {"a": PAIR}, "test": [PAIR]}, "clients have names; give test"),
+    "too few test sets": ({"test": [PAIR]}, "test has 1 test sets, but there are 2 clients; give one for each"),
+    "no test set for anybody": ({"test": [None, None]}, "every client's is None"),
+    "bytes for one and numbers for another": (
+        {"test": [PAIR, (torch.zeros(3, 2, dtype=torch.uint8), PAIR[1][:3])]},
+        "the test set of client 1 has samples of type uint8, the test set of client 0 of type float32; give all alike",
+    ),
+    "no test set at all": ({"test": None}, "there is no test set; give test=…, or hold samples of the clients out"),
     "clients one by one": ({"clients": iter([PAIR])}, "it must be a sequence of datasets, one for each client"),
     "a number of own clients": ({"clients": 7}, "clients (one dataset each)"),
     "a function for a model": ({"model": lambda: nn.Linear(2, 3)}, "model is of type function; it must be a torch.nn"),
@@ -396,22 +408,22 @@ TASKS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "numbers": (
         {"clients": [(PAIR[0], torch.tensor([0.5, 1.0, 0.0, 2.0]))], "test": (PAIR[0], torch.zeros(4))},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "",
     ),
     "binary": (
         {"clients": [(PAIR[0], FLAGS[:, 0])], "test": (PAIR[0], FLAGS[:, 0])},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "targets are all 0 or 1, but of type float32: they are learnt as numbers; if they are classes",
     ),
     "labels as floats": (
         {"clients": [(PAIR[0], PAIR[1].double())], "test": (PAIR[0], PAIR[1].double())},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "targets are all whole numbers, but of type float64",
     ),
     "several labels": (
         {"clients": [(PAIR[0], FLAGS)], "test": (PAIR[0], FLAGS)},
-        "numbers of shape (2,), squared error, RMSE and R², no accuracy",
+        "regression of 2 numbers a sample, squared error, loss (headline), RMSE, R²",
         "targets are all 0 or 1: they are learnt as numbers; if a sample has one class",
     ),
 }
@@ -423,7 +435,7 @@ def test_a_run_says_what_the_task_was_taken_for(
 ) -> None:
     """A line at the start on standard error; where the targets look like classes, a warning too."""
     changes, task, doubt = TASKS[case]
-    outputs = 1 if "one number" in task else 2 if "shape (2,)" in task else 3
+    outputs = 1 if "one number" in task else 2 if "2 numbers" in task else 3
     given: dict[str, Any] = {"model": nn.Linear(2, outputs), "clients": [PAIR], "test": PAIR} | changes
     headway.compare(["fedavg", "fedacg"], rounds=1, device="cpu", executor="serial", **given)
     said = capsys.readouterr()
@@ -441,7 +453,10 @@ def test_the_command_line_says_it_too(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "told")])
     quiet = CliRunner().invoke(app, [*words, "--quiet", "--out", str(tmp_path / "quiet")])
     doubt = "headway: targets are all 0 or 1, but of type float32"
-    assert told.stderr.splitlines()[0] == "task: one number a sample, squared error, RMSE and R², no accuracy"
+    assert (
+        told.stderr.splitlines()[0]
+        == "task: regression of one number a sample, squared error, loss (headline), RMSE, R²"
+    )
     assert told.stderr.splitlines()[-1].startswith(doubt)
     assert [line[: len(doubt)] for line in quiet.stderr.splitlines()] == [doubt]
     for answer in (told, quiet):

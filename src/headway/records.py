@@ -13,10 +13,40 @@ class FailedClient(TypedDict):
     cause: str
 
 
-class RoundRecord(TypedDict):
+class MetricRecord(TypedDict):
+    """How the numbers of a metric are read."""
+
+    name: str
+    higher_is_better: bool
+    percent: bool
+    """Whether it is a share, which tables show in percent."""
+
+
+class OverClients(TypedDict, total=False):
+    """Numbers over clients. Those that are measured and the proxy have no name in common."""
+
+    client_scores: str
+    """`measured`, on each client's own samples, or `proxy`: accuracies of classes, weighted by each client's mix."""
+    client_metric: str
+    """What is measured: the headline's name."""
+    clients_judged: int
+    """How many clients have samples that define it; each counts the same."""
+    client_mean: float
+    client_std: float
+    client_worst: float
+    """The mean of the worst tenth."""
+    client_quantiles: list[float] | tuple[float, ...]
+    """The numbers of all clients at 0 %, 5 %, …, 100 %, from the least to the largest."""
+    client_accuracy_std: float
+    """Of the proxy: the deviation of the clients' accuracies, and the mean of the lowest tenth."""
+    client_accuracy_low: float
+
+
+class RoundRecord(OverClients):
     """One line of rounds.jsonl. A name with `seconds` in it depends on the clock; all other numbers do not.
 
-    A record may have further numbers, which the method's slots measured, under their own names (see `value_of`).
+    A record may have further numbers, the task's metrics and what the method's slots measured, under their own names
+    (see `value_of`).
     """
 
     round: int
@@ -42,6 +72,8 @@ class RoundRecord(TypedDict):
     bytes_down: NotRequired[int]
     bytes_up: NotRequired[int]
 
+    metrics: NotRequired[list[MetricRecord]]
+    """In the first round only, where it is not the accuracy alone: the task's metrics, the headline first."""
     measured_on: NotRequired[str]
     """`validation` where samples are held out; else the scores are of the test set."""
     loss: NotRequired[float]
@@ -49,8 +81,6 @@ class RoundRecord(TypedDict):
     accuracy_smoothed: NotRequired[float]
     rmse: NotRequired[float]
     r2: NotRequired[float]
-    client_accuracy_std: NotRequired[float]
-    client_accuracy_low: NotRequired[float]
     global_loss: NotRequired[float]
 
 

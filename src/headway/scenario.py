@@ -7,12 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import operator
 import os
 import re
-import sys
 import tomllib
 import types
 import typing
@@ -24,6 +22,7 @@ from typing import Any
 from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
+from headway.setting_values import in_type, toml_value
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
@@ -41,7 +40,11 @@ _ROLE_OF_GROUP = {
 
 
 def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
-    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits."""
+    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits.
+
+    `later=True`: folders were written before there was this setting. They are compared and named without it where it
+    has its default, so that the folder of an earlier version is found again.
+    """
     return field(
         default=default, metadata={"group": group, "role": role or _ROLE_OF_GROUP[group], "help": help, **limits}
     )
@@ -88,6 +91,13 @@ class Scenario:
         "data", "fixed", "which clients take part: fixed, bernoulli, full, …; 'headway data samplings' lists all"
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
+    client_test: float | None = _setting(
+        "data",
+        None,
+        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        above=0.0,
+        below=1.0,
+    )
     profile: str = _setting(
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
@@ -112,6 +122,7 @@ class Scenario:
         "stop",
         "a client that fails or diverges: stop the run, or skip the client as if it had dropped out",
         among=("stop", "skip"),
+        later=True,
     )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
@@ -135,6 +146,7 @@ class Scenario:
         "what is learnt; auto is classification for whole numbers and regression for others; own is given in Python",
         role="problem",
         among=("auto", *TASK_NAMES, "own"),
+        later=True,
     )
     loss: str = _setting(
         "training",
@@ -155,20 +167,20 @@ class Scenario:
         "metrics beside the task's own, the headline first: mae, top5, torchmetrics:F1Score:task=binary, …",
     )
     target: float | None = _setting(
-        "watching", None, "what the headline is to reach: an accuracy as a share such as 0.8, or a loss", above=0.0
+        "watching", None, "what the smoothed headline is to reach: an accuracy as a share such as 0.8, or a loss"
     )
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
     validation: float | None = _setting(
         "watching",
         None,
-        "share of each client's samples held out of training; all scores are then on these, not on the test set",
+        "share of each client's samples held out of training; all scores are then on these, not on a test set",
         above=0.0,
         below=1.0,
     )
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
-    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
-    stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
+    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
+    stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
@@ -201,13 +213,8 @@ class Scenario:
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
         if self.participation is not None and self.cohort_size is not None:
             raise UserError("participation and cohort_size are both given; give one of them")
-        if self.target is not None and self.target > 1 and self.task in ("auto", "classification") and not self.metrics:
-            raise UserError(
-                f"target is {self.target:g}; it must be at most 1.0 (an accuracy is a share; for another headline "
-                "name the task, such as --task regression)"
-            )
         if self.stop_at_target and self.target is None:
-            raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
+            raise UserError("stop_at_target needs a target; set it (--target 0.8)")
 
     @property
     def share(self) -> float:
@@ -246,7 +253,7 @@ class Scenario:
             if setting.metadata["group"] != group:
                 group = setting.metadata["group"]
                 lines += [f"# {group}"] if not lines else ["", f"# {group}"]
-            line = f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}".rstrip()
+            line = f"{'# ' if value is None else ''}{setting.name} = {toml_value(value)}".rstrip()
             lines.append(f"{line:<36}# {explained(setting)}" if comments else line)
         return "\n".join(lines) + "\n"
 
@@ -257,6 +264,8 @@ def settings_of(*roles: str) -> frozenset[str]:
     return frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata["role"] in roles)
 
 
+LATER = frozenset(setting.name for setting in dataclasses.fields(Scenario) if "later" in setting.metadata)
+"""Settings that are newer than the first folders."""
 FREE = settings_of("execution")
 """Settings that say where and how a run is executed: up to rounding, its numbers do not depend on them."""
 
@@ -272,16 +281,6 @@ def _known(name: str) -> None:
     if name not in names:
         hint = elsewhere.pointer(name)
         raise UserError(f"a scenario has no setting '{name}'{f'; {hint}' if hint else nearest(name, names)}")
-
-
-def _as_toml(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 _TYPES = typing.get_type_hints(Scenario)
@@ -308,7 +307,7 @@ def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
     kind, optional = field_type(setting.name)
     if given is None and optional:
         return None
-    value = _in_type(setting.name, given, kind)
+    value = in_type(setting.name, given, kind)
     limits = setting.metadata
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
@@ -317,40 +316,6 @@ def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
         if limit in limits and not allows(value, limits[limit]):
             raise UserError(f"{setting.name} is {shown(value)}; it must be {words} {limits[limit]}")
     return value
-
-
-def _in_type(name: str, given: object, kind: type[Value]) -> Value:
-    """The value in the declared type, or a `UserError`; a number is finite, and a text can be written."""
-    value = _converted(given, kind)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{name} is {shown(value)}; it must be of type {kind.__name__}")
-    if isinstance(value, str) and not is_text(value):
-        raise UserError(f"{name} is {shown(value)}; it must be UTF-8 text")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{name} is {value}; it must be a finite number")
-    return value
-
-
-def _converted(value: object, kind: type[Value]) -> object:
-    """NumPy's numbers as Python's, and whole numbers as floats where those are due; all else as it is."""
-    numpy = sys.modules.get("numpy")  # a program that has not imported NumPy has no NumPy numbers
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    return value
-
-
-def is_text(value: str) -> bool:
-    """Whether a text can be written as UTF-8; the name of a file, which the system gives in bytes, may not be."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 COUNTING_PARTITIONS = ("natural", "file")

@@ -137,7 +137,7 @@ class Checkpoint:
         write_atomically(self.folder / name, content)
         write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
         self.committed = progress.round
-        store.touched.clear()
+        store.saved()
         self._remove_others(name)
 
     def _described(self, progress: Progress, name: str, content: bytes, executor: str, rounds: str) -> Manifest:
@@ -197,7 +197,7 @@ class Checkpoint:
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
             for client, state in self.rows.load(progress.round, manifest["stamps"]):
                 store.put(client, moved(state, self.experiment.device))
-            store.touched.clear()
+            store.saved()
         return progress, store
 
     def reopen(self) -> tuple[Progress, ClientStates]:
@@ -218,7 +218,9 @@ class Checkpoint:
             )
 
     def _models(self, path: Path, digest: str) -> tuple[GlobalState, GlobalState | None]:
-        tensors = with_current_names(read_tensors(path, digest), self._parts)
+        constants = {f"{place}buffers/{name}" for name in self.experiment.network.constants for place in ("", "best/")}
+        read = {name: leaf for name, leaf in read_tensors(path, digest).items() if name not in constants}  # once kept
+        tensors = with_current_names(read, self._parts)
         template = _tree(begin(self.experiment))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {

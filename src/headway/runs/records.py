@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO, cast
 
 from headway.errors import DamagedRun, UserError
-from headway.records import FailedClient, RoundRecord
+from headway.measure.over_clients import MEASURED, PROXY
+from headway.records import FailedClient, MetricRecord, RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
 
@@ -203,7 +204,39 @@ def _failures(value: object) -> bool:
     )
 
 
-_OTHERS = {"clients": _listed, "measured_on": _place, "failures": _failures}
+def _metrics(value: object) -> bool:
+    """Whether a value says how metrics are read."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict)
+            and one.keys() == MetricRecord.__annotations__.keys()
+            and isinstance(one["name"], str)
+            and isinstance(one["higher_is_better"], bool)
+            and isinstance(one["percent"], bool)
+            for one in value
+        )
+    )
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_number, value))
+
+
+_OTHERS = {
+    "clients": _listed,
+    "measured_on": _place,
+    "failures": _failures,
+    "metrics": _metrics,
+    "client_scores": lambda value: value in (MEASURED, PROXY),
+    "client_metric": _text,
+    "client_quantiles": _numbers,
+}
 """What is not a number."""
 
 
