@@ -272,7 +272,7 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
         partition=scenario.partition,
         split_seed=scenario.split_seed,
         clients=len(rows),
-        mixes=statistics.mixes(counts) if source.classes and not tokens else None,
+        mixes=statistics.class_mixes(counts) if source.classes and not tokens else None,
         sizes=statistics.sizes(rows, len(source.train)),
     )
     return found, counts
