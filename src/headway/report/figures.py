@@ -112,6 +112,18 @@ def _draw(axes: Axes, study: Study, place: Place) -> None:
         mean_line(axes, *curve(seeds, first.curve, place, first.scale), label=name, **line(number))
 
 
+FAR = 50
+"""A loss or a perplexity that falls by more than this factor is drawn on a logarithmic axis."""
+
+
+def _falls_far(study: Study) -> bool:
+    """Whether the headline falls so far that its end would be flat on a linear axis."""
+    first = study.headline
+    records = (record for seeds in study.runs.values() for one in seeds for record in one.records)
+    values = [value_of(record, first.curve) for record in records if first.curve in record]
+    return bool(values) and not first.higher_is_better and 0 < FAR * min(values) < max(values)
+
+
 def compare_picture(study: Study, path: Path) -> Path:
     """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
@@ -137,6 +149,8 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
             tidy(axes)
+        if _falls_far(study):
+            left.set_yscale("log")
         left.set_ylabel(f"{judged} {first.name}{', %' if first.percent else ''}")
         if len(study.runs) <= 8:
             right.legend(frameon=False, loc=f"{'lower' if first.higher_is_better else 'upper'} right")
