@@ -93,7 +93,18 @@ EXECUTORS = {
     "serial": lambda experiment: Serial(experiment),
     "batched": lambda experiment: Batched(experiment),
     "pool": lambda experiment: WorkerPool(experiment, processes=2),
+    "serial:compiled": lambda experiment: Serial(experiment, compiled=True),
+    "batched:compiled": lambda experiment: Batched(experiment, compiled=True),
+    "pool:compiled": lambda experiment: WorkerPool(experiment, processes=2, compiled=True),
 }
+COMPILING = (
+    pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's compiler itself
+)
+COMPILED = tuple(
+    pytest.param(name, marks=[*COMPILING, pytest.mark.soak]) for name in EXECUTORS if name.endswith(":compiled")
+)
+"""Compiled executors in a product of all methods: it takes minutes, so `make soak` plays it."""
 
 
 def played(

@@ -21,6 +21,7 @@ from headway.measure.curves import Smoothed
 from headway.measure.headline import metrics_of
 from headway.report import figures, tables
 from headway.report.page.curves import curves
+from headway.runs.load import recorded
 from headway.runs.resume import lengthen
 from headway.runs.trackers.tracking import scalars
 from headway.tuning.picture import picture
@@ -95,7 +96,7 @@ def test_a_run_that_is_read_again_has_the_same_headline(tmp_path: Path) -> None:
     short = hw.simulate("fedacg", QUICK.changed(rounds=3), **given, out=tmp_path / "part")
     lengthen(tmp_path / "part", 6)
     resumed = hw.resume(tmp_path / "part", **given)
-    read = hw.load_run(tmp_path / "part")
+    read = recorded(tmp_path / "part")
     first = metrics_of(read.records)[0]
     assert first == {"name": "largest_error", "higher_is_better": False, "percent": False}
     assert len(short.records) == 3

@@ -40,7 +40,11 @@ _ROLE_OF_GROUP = {
 
 
 def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
-    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits."""
+    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits.
+
+    `later=True`: folders were written before there was this setting. They are compared and named without it where it
+    has its default, so that the folder of an earlier version is found again.
+    """
     return field(
         default=default, metadata={"group": group, "role": role or _ROLE_OF_GROUP[group], "help": help, **limits}
     )
@@ -118,6 +122,7 @@ class Scenario:
         "stop",
         "a client that fails or diverges: stop the run, or skip the client as if it had dropped out",
         among=("stop", "skip"),
+        later=True,
     )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
@@ -141,6 +146,7 @@ class Scenario:
         "what is learnt; auto is classification for whole numbers and regression for others; own is given in Python",
         role="problem",
         among=("auto", *TASK_NAMES, "own"),
+        later=True,
     )
     loss: str = _setting(
         "training",
@@ -258,6 +264,8 @@ def settings_of(*roles: str) -> frozenset[str]:
     return frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata["role"] in roles)
 
 
+LATER = frozenset(setting.name for setting in dataclasses.fields(Scenario) if "later" in setting.metadata)
+"""Settings that are newer than the first folders."""
 FREE = settings_of("execution")
 """Settings that say where and how a run is executed: up to rounding, its numbers do not depend on them."""
 
