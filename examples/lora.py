@@ -103,15 +103,19 @@ def with_adapters(model: nn.Module) -> nn.Module:
 
 def federated(name: str, model: nn.Module, clients: list, test: list, rate: float, effort: Effort) -> None:  # type: ignore[type-arg]
     began = time.perf_counter()
-    settings = {
-        "rounds": effort.rounds,
-        "steps": effort.local_steps,
-        "batch_size": 32,
-        "participation": 0.25,
-        "executor": "pool",
-    }
     result = hw.simulate(
-        "fedavgm", model=model, clients=clients, test=test, task="tokens", rate=rate, weight_decay=0.0, **settings
+        "fedavgm",
+        model=model,
+        clients=clients,
+        test=test,
+        task="tokens",
+        rounds=effort.rounds,
+        steps=effort.local_steps,
+        rate=rate,
+        batch_size=32,
+        participation=0.25,
+        weight_decay=0.0,
+        executor="pool",
     )
     sent = sum(leaf.numel() for leaf in model.parameters() if leaf.requires_grad)
     traffic = sum(record["bytes_up"] + record["bytes_down"] for record in result.records) / 1e6
@@ -149,9 +153,8 @@ def main() -> None:
 
     began = time.perf_counter()
     model = pretrained(small_llama(len(alphabet), effort.width), central, effort.central_steps)
-    print(
-        f"{len(central):,} samples centrally, {sum(map(len, clients)):,} on {len(clients)} clients, {len(test):,} for tests"
-    )
+    held = sum(map(len, clients))
+    print(f"{len(central):,} samples centrally, {held:,} on {len(clients)} clients, {len(test):,} for tests")
     print(f"{'':24}{'parameters':>12}{'':10}{'test':>12}{'next':>12}")
     print(f"{'':24}{'sent':>12}{'MB':>10}{'perplexity':>12}{'right %':>12}{'seconds':>9}")
     print(before(model, test, time.perf_counter() - began), flush=True)

@@ -14,7 +14,6 @@ from conftest import SMALL, distance, played
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'headway[finetune]'")
 pytest.importorskip("peft", reason="peft is not installed: pip install 'headway[finetune]'")
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
-from pretrained_models import data, model, task
 
 from headway.engine.building import build
 from headway.engine.client_rounds import Turn
@@ -23,8 +22,10 @@ from headway.methods.spelling import method
 from headway.random import built
 from headway.runs.digest import digest
 from headway.trees import nbytes
+from pretrained_models import data, model, task
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, when peft asks it
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Deprecation", "Future")]
+"""What the libraries say of themselves is not ours."""
 
 
 def adapted(name: str, drop: float = 0.1, alpha: int = 4) -> nn.Module:

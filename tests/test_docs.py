@@ -64,7 +64,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     """Those of methods and decisions are put there by the hooks."""
-    listed = set(re.findall(r"(?:: |- )([\w/]+\.(?:md|html))$", SITE, re.MULTILINE))
+    listed = set(re.findall(r"(?:: |- )([\w/-]+\.(?:md|html))$", SITE, re.MULTILINE))
     pages = {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")}
     written = {page for page in pages if not re.match(r"(methods|decisions)/(?!README)", page)}
     notebooks = {name.removeprefix("docs/").replace(".ipynb", ".md") for name in NOTEBOOKS}
