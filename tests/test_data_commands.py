@@ -105,6 +105,7 @@ class TestDescribe:
             "partition": "iid",
             "split_seed": 0,
             "clients": 7,
+            "clients_with_tests": 0,
             "size_min": 857,
             "size_median": 857,
             "size_max": 858,

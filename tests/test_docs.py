@@ -97,8 +97,12 @@ def test_what_the_recipes_print_works() -> None:
     """Its Python runs, its commands parse."""
     for block in re.findall(r"```python\n(.*?)```", PAGES["docs/recipes.md"], re.DOTALL):
         exec(compile(block, "recipes.md", "exec"), {})
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGES["docs/local-training.md"], re.DOTALL):
+        exec(compile(block, "local-training.md", "exec"), names)
     group = typer.main.get_command(app)
-    lines = [line for name in ("docs/recipes.md", "docs/index.md", "CONTRIBUTING.md") for line in commands(PAGES[name])]
+    pages = ("docs/recipes.md", "docs/index.md", "docs/local-training.md", "CONTRIBUTING.md")
+    lines = [line for name in pages for line in commands(PAGES[name])]
     assert len(lines) > 15
     for line in lines:
         _, verb, *words = shlex.split(line)
