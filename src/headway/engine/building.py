@@ -21,8 +21,8 @@ from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
-from headway.engine.network import Network
-from headway.engine.task_choice import check_target, named_metrics, named_task, task_for
+from headway.engine.network import Network, roles_of
+from headway.engine.task_choice import check_shifted, check_target, named_metrics, named_task, task_for
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
@@ -117,6 +117,7 @@ def build(
     else:
         federation = _scenario_federation(scenario)
     learnt = task_for(scenario, federation, task, metrics)
+    check_shifted(federation, learnt)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))
     whole = federation
     federation = judged(federation, scenario)
@@ -136,13 +137,15 @@ def build(
     check_finite(whole, dtype)
     if model is not None:
         scenario = dataclasses.replace(scenario, model="own")
+    module = _module(scenario, federation, model)
+    method = method.for_model(roles_of(module))
     return Experiment(
         scenario=scenario,
         method=method,
         federation=federation,
         split=split,
         task=learnt,
-        network=_network(_module(scenario, federation, model), scenario, method, federation, learnt).to(device, dtype),
+        network=_network(module, scenario, method, federation, learnt).to(device, dtype),
         samples=federation.train.to(device),
         device=device,
         dtype=dtype,
@@ -180,7 +183,8 @@ def _network(module: nn.Module, scenario: Scenario, method: Method, federation: 
     """A module as a network, on the CPU in the type of the run's parameters; it is tried on two samples."""
     dtype = _DTYPES[scenario.precision]
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
-    check_answer(network, federation, task, dtype)
+    with network.watched():
+        check_answer(network, federation, task, dtype)
     return network
 
 

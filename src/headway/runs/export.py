@@ -14,7 +14,7 @@ from headway.runs.observer import Observer
 def export(run: str | Path, path: str | Path, observer: Observer | None = None, *, best: bool = False) -> Path:
     """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type).
 
-    `best`: of the best round, where the run kept its model.
+    A tensor that stands under two names is written under both. `best`: the model of the best round, where it was kept.
     """
     target = as_path("path", path)
     if not target.name:

@@ -34,7 +34,7 @@ Fingerprints = dict[str, str]
 
 
 def fingerprints(experiment: Experiment) -> Fingerprints:
-    """Of everything of a run that its scenario only names."""
+    """The fingerprints of all that a run's scenario only names."""
     found = _clients(experiment) | _data(experiment.split)
     if experiment.scenario.model == "own":
         found["the model"] = digest(experiment.network.original)
@@ -48,13 +48,17 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
 def _clients(experiment: Experiment) -> Fingerprints:
     """Who holds what. Own data lies client after client, so that sizes say it."""
     if experiment.scenario.data == "own":
-        sizes = _sum(experiment.split.sizes.astype("<i8"))
-        return {"the number of clients": str(len(experiment.split.clients)), "the clients' numbers of samples": sizes}
+        sizes = {"the clients' numbers of samples": _sum(experiment.split.sizes.astype("<i8"))}
+        tests = experiment.split.client_tests
+        if tests is not None and experiment.scenario.validation is None:  # a validation is drawn from these samples
+            own = np.array([len(rows) for rows in tests.rows], "<i8")
+            sizes["the clients' numbers of test samples"] = _sum(own)
+        return {"the number of clients": str(len(experiment.split.clients)), **sizes}
     return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in experiment.split.clients))}
 
 
 def _sum(*parts: torch.Tensor | np.ndarray) -> str:
-    """Over arrays and where each ends."""
+    """A digest of arrays, and of where each ends."""
     found = hashlib.sha256()
     for part in parts:
         found.update(f"{len(part)}:".encode() + content(part))

@@ -64,7 +64,7 @@ class Series:
     callbacks: Callbacks = ()
     """Each run has its own copies of those that are objects."""
     _executors: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By data and model."""
+    """The executor that was chosen, by data and model."""
 
     def run(self, planned: PlannedRun) -> Result:
         """Resume the run where it was begun, else start it."""
