@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -18,13 +19,14 @@ import torch
 from torch import nn
 
 from headway.data.sources import present
-from headway.engine.batched import Batched
 from headway.engine.building import build
+from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.pool import WorkerPool
-from headway.engine.serial import Serial
+from headway.engine.selection import make_executor
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.executors import KINDS
 from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
@@ -89,11 +91,12 @@ def two_leaves(values: np.ndarray) -> Vector:
     return Vector({"a": tensor[..., :1], "b": tensor[..., 1:]})
 
 
-EXECUTORS = {
-    "serial": lambda experiment: Serial(experiment),
-    "batched": lambda experiment: Batched(experiment),
-    "pool": lambda experiment: WorkerPool(experiment, processes=2),
-}
+EXECUTORS: dict[str, Callable[[Experiment], Executor]] = {
+    name: functools.partial(make_executor, name) for name, kind in KINDS.items() if kind.device in (None, "cpu")
+} | {"pool": lambda experiment: WorkerPool(experiment, processes=2)}
+"""Every executor of the table that runs on a CPU, as its name alone makes it."""
+OTHERS = [name for name in EXECUTORS if name != "serial"]
+"""Those that are held to serial's numbers."""
 
 
 def played(

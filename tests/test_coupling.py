@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import conftest
 from conftest import NETWORKS, SMALL, distance, experiment, unequal_clients
 from coupled_networks import COUPLED, averaged_by_hand, coupled_world
 from headway.engine import coupling, selection
@@ -29,7 +30,7 @@ compiling = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.soak,
 ]
-EAGER = ("serial", "batched", "pool")
+EAGER = tuple(conftest.EXECUTORS)
 COMPILED = tuple(f"{name}:compiled" for name in EAGER)
 EXECUTORS = [*EAGER, *(pytest.param(name, marks=compiling) for name in COMPILED)]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, distance, experiment, played, unequal_clients
+from conftest import EXECUTORS, OTHERS, SMALL, distance, experiment, played, unequal_clients
 from headway.engine import client_rounds, selection
 from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
@@ -29,7 +29,7 @@ def state_of(progress: Any) -> dict[str, Any]:
     return {"theta": progress.model.theta, "buffers": progress.model.buffers, "server": progress.model.server}
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("executor", OTHERS)
 @pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
@@ -149,7 +149,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("executor", OTHERS)
 @pytest.mark.parametrize("settings", list(SETTINGS))
 def test_every_way_of_local_training_agrees(settings: str, executor: str) -> None:
     chosen = experiment("fedacg", "batch_norm_dropout", **SETTINGS[settings])
@@ -157,7 +157,7 @@ def test_every_way_of_local_training_agrees(settings: str, executor: str) -> Non
     assert distance(state_of(end), state_of(other)) < 1e-10
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_local_statistics_stay_with_their_client(executor: str) -> None:
     """Under keep-local the server's buffers never change, and each client has its own."""
     chosen = experiment("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
@@ -168,7 +168,7 @@ def test_local_statistics_stay_with_their_client(executor: str) -> None:
     assert distance(first, second) > 0
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_no_sample_is_dropped(executor: str) -> None:
     """One epoch over a client of n samples moves a linear model by the gradient of all n of them."""
     x = torch.eye(5, dtype=torch.float64)

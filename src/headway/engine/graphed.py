@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -97,3 +97,9 @@ class Graphed:
     def close(self) -> None:
         self._cohort = None
         self._evaluations.clear()
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Graphed:
+    """As `selection.py` asks for it."""
+    layout = "stacked" if "stacked" in forms else "streams"
+    return Graphed(experiment, layout=layout, compiled="compiled" in forms, coupled=coupled)
