@@ -266,6 +266,15 @@ def play(plan: dict[str, Any], out: Path) -> None:
 
 RENAMED_FIELDS: dict[str, str] = {}
 """Fields of a round record that the new tree calls otherwise: {name in the old tree: name in the new one}."""
+ADDED_FIELDS = frozenset(
+    (
+        *("client_scores", "client_metric", "clients_judged"),
+        *("client_mean", "client_std", "client_worst", "client_quantiles"),
+    )
+)
+"""Fields of a round record that an old tree may lack: they are compared where it has them."""
+REPLACED_FIELDS = {"client_accuracy_std": "client_std", "client_accuracy_low": "client_worst"}
+"""Fields of an old tree in whose place the new one may have another number: what is measured for the proxy."""
 RENAMED_TENSORS: dict[str, str] = {}
 """Tensors of a checkpoint that the new tree calls otherwise: {name in the old tree: name in the new one}."""
 
@@ -298,6 +307,11 @@ def results_of(tree: Path, name: str, plan: dict[str, Any], known: dict[str, Any
     return {name: everything[name] for name in names}
 
 
+def _replaced(name: str, record: dict[str, Any]) -> bool:
+    """Whether a new record has another number in the place of an old field."""
+    return REPLACED_FIELDS.get(name) in record
+
+
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Where two results differ first, in words; None where they are equal."""
     if "refused" in old or "refused" in new:
@@ -307,7 +321,8 @@ def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
         return f"executor {old['executor']} / {new['executor']}"
     for number, (one, other) in enumerate(zip(old["records"], new["records"], strict=False), 1):
         before = {RENAMED_FIELDS.get(name, name): value for name, value in one.items()}
-        for name in sorted(before.keys() | other.keys()):
+        before = {name: value for name, value in before.items() if name in other or not _replaced(name, other)}
+        for name in sorted(before.keys() | (other.keys() - (ADDED_FIELDS - before.keys()))):
             values = [json.dumps(record[name]) if name in record else "missing" for record in (before, other)]
             if values[0] != values[1]:
                 return f"round {number}, {name}: {values[0]} / {values[1]}"

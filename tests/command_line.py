@@ -67,7 +67,7 @@ def called(folder: Path, command: str, encoding: str = "utf-8", **more: str) -> 
 
 def printed(*arguments: str) -> str:
     """What a command that succeeds prints on standard output, which is a pipe; its exceptions are raised."""
-    answer = CliRunner().invoke(main.app, list(arguments), prog_name="headway", catch_exceptions=False)
+    answer = CliRunner().invoke(main.app, list(arguments), catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     return answer.stdout
 

@@ -144,8 +144,9 @@ def test_a_wrong_input_is_one_helpful_line(name: str, answers: dict[str, Answer]
 @pytest.mark.parametrize("name", ["unknown option", "unknown flag", "broken TOML", "truncated checkpoint"])
 def test_a_shell_is_given_the_same_line(name: str, answers: dict[str, Answer], experiment: Path) -> None:
     """One of each place that refuses: the method, the command line, a file, a run folder."""
-    line = one_line(shell(experiment, WRONG[name][0]))
-    assert line.replace("python -m headway", "headway") == one_line(answers[name])
+    lines = one_line(shell(experiment, WRONG[name][0])), one_line(answers[name])
+    here, there = (re.sub(r"python -m (pytest\.)?headway", "headway", line) for line in lines)
+    assert here == there
 
 
 def test_a_wrong_input_leaves_nothing_behind(answers: dict[str, Answer], experiment: Path) -> None:

@@ -50,6 +50,7 @@ RUNNING = [
     "scaffold+momentum:momentum=0.5",
     "feddyn+acg",
     "fedcm+fedpaq",
+    "gradma-w+fednag",
 ]
 
 
@@ -145,7 +146,7 @@ REFUSED = {
     "fedadam+momentum": ("server slot", "adam(", "momentum(momentum=0.4"),
     "fedagm+momentum": ("server slot", "interpolation(", "momentum(momentum=0.4"),
     "scaffold+fedcm": ("local slot", "controlled()", "mixed(alpha=0.1)"),
-    "gradma-w+fednag": ("local slot", "gradient_memory(", "nesterov(gamma=0.9)"),
+    "fedcm+fednag": ("broadcast slot", "vector(name='direction')", "vector(name='velocity')"),
     "fedlc+fedagm:alpha=0.5": ("objective slot", "calibrated(", "task(alpha=0.5)"),
     "fedacg:lam=0.5+acg:lam=0.6": ("broadcast slot", "lookahead(lam=0.5)", "lookahead(lam=0.6)"),
     "fedpaq:bits=4+fedpaq:bits=8": ("wire slot", "quantised(bits=4", "quantised(bits=8"),

@@ -54,6 +54,21 @@ def test_one_bit_of_a_record_is_found_with_its_round_and_field(golden: ModuleTyp
     assert "executor   serial                     1 runs     0 different" in lines
 
 
+def test_what_an_old_tree_does_not_measure_is_no_difference_and_what_it_does_is(
+    golden: ModuleType, results: dict[str, Any]
+) -> None:
+    """A proxy for clients may give way to what is measured; both are compared where both trees have them."""
+    old, new = copy.deepcopy(results), copy.deepcopy(results)
+    old[NAMES[0]]["records"][0]["client_accuracy_std"] = 0.1
+    new[NAMES[0]]["records"][0] |= {"client_scores": "proxy", "client_accuracy_std": 0.1}
+    assert golden.compared(old, new)[1]
+    del new[NAMES[0]]["records"][0]["client_accuracy_std"]
+    assert not golden.compared(old, new)[1]
+    new[NAMES[0]]["records"][0] |= {"client_scores": "measured", "client_std": 0.2}
+    assert golden.compared(old, new)[1]
+    assert not golden.compared(new, old)[1]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -356,7 +356,7 @@ class TestOwnSlots:
     def test_plain_functions(self) -> None:
         own = Method(broadcast=shifted, objective=ridge, local=shrink, server=doubled)
         assert own.message(W, {})["model"].flat().tolist() == [2, 4]
-        assert own.direction(W, W, {}, NOWHERE)[0].flat().tolist() == [0.5, 1]
+        assert own.chain.direction(W, W, {}, NOWHERE)[0].flat().tolist() == [0.5, 1]
         assert own.update(W, UPLOADS, {})[0].flat().tolist() == [3, 6]
         (_, task), (_, term) = own.parts("objective")
         assert task == objective.task()

@@ -23,7 +23,7 @@ from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli.main import app
 from headway.data.columns import Windows
 from headway.data.federation import Federation, Samples
-from headway.data.validation import held_out
+from headway.data.held_out import held_out
 from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method

@@ -13,7 +13,27 @@ class FailedClient(TypedDict):
     cause: str
 
 
-class RoundRecord(TypedDict):
+class OverClients(TypedDict, total=False):
+    """Numbers over clients. Those that are measured and the proxy have no name in common."""
+
+    client_scores: str
+    """`measured`, on each client's own samples, or `proxy`: accuracies of classes, weighted by each client's mix."""
+    client_metric: str
+    """What is measured: the headline's name."""
+    clients_judged: int
+    """How many clients have samples that define it; each counts the same."""
+    client_mean: float
+    client_std: float
+    client_worst: float
+    """The mean of the worst tenth."""
+    client_quantiles: list[float] | tuple[float, ...]
+    """The numbers of all clients at 0 %, 5 %, …, 100 %, from the least to the largest."""
+    client_accuracy_std: float
+    """Of the proxy: the deviation of the clients' accuracies, and the mean of the lowest tenth."""
+    client_accuracy_low: float
+
+
+class RoundRecord(OverClients):
     """One line of rounds.jsonl. A name with `seconds` in it depends on the clock; all other numbers do not.
 
     A record may have further numbers, which the method's slots measured, under their own names (see `value_of`).
@@ -49,8 +69,6 @@ class RoundRecord(TypedDict):
     accuracy_smoothed: NotRequired[float]
     rmse: NotRequired[float]
     r2: NotRequired[float]
-    client_accuracy_std: NotRequired[float]
-    client_accuracy_low: NotRequired[float]
     global_loss: NotRequired[float]
 
 

@@ -7,12 +7,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import operator
 import os
 import re
-import sys
 import tomllib
 import types
 import typing
@@ -25,6 +23,7 @@ from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
 from headway.executors import EXECUTORS
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
+from headway.setting_values import in_type, toml_value
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
@@ -82,6 +81,13 @@ class Scenario:
         "data", "fixed", "which clients take part: fixed, bernoulli, full, …; 'headway data samplings' lists all"
     )
     weights: str = _setting("data", "size", "aggregation weights", among=("size", "uniform"))
+    client_test: float | None = _setting(
+        "data",
+        None,
+        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        above=0.0,
+        below=1.0,
+    )
     profile: str = _setting(
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
@@ -156,7 +162,7 @@ class Scenario:
     validation: float | None = _setting(
         "watching",
         None,
-        "share of each client's samples held out of training; all scores are then on these, not on the test set",
+        "share of each client's samples held out of training; all scores are then on these, not on a test set",
         above=0.0,
         below=1.0,
     )
@@ -240,7 +246,7 @@ class Scenario:
             if setting.metadata["group"] != group:
                 group = setting.metadata["group"]
                 lines += [f"# {group}"] if not lines else ["", f"# {group}"]
-            line = f"{'# ' if value is None else ''}{setting.name} = {_as_toml(value)}".rstrip()
+            line = f"{'# ' if value is None else ''}{setting.name} = {toml_value(value)}".rstrip()
             lines.append(f"{line:<36}# {explained(setting)}" if comments else line)
         return "\n".join(lines) + "\n"
 
@@ -268,16 +274,6 @@ def _known(name: str) -> None:
         raise UserError(f"a scenario has no setting '{name}'{f'; {hint}' if hint else nearest(name, names)}")
 
 
-def _as_toml(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
-
-
 _TYPES = typing.get_type_hints(Scenario)
 
 
@@ -302,7 +298,7 @@ def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
     kind, optional = field_type(setting.name)
     if given is None and optional:
         return None
-    value = _in_type(setting.name, given, kind)
+    value = in_type(setting.name, given, kind)
     limits = setting.metadata
     if "among" in limits and value not in limits["among"]:
         allowed = ", ".join(limits["among"])
@@ -311,40 +307,6 @@ def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
         if limit in limits and not allows(value, limits[limit]):
             raise UserError(f"{setting.name} is {shown(value)}; it must be {words} {limits[limit]}")
     return value
-
-
-def _in_type(name: str, given: object, kind: type[Value]) -> Value:
-    """The value in the declared type, or a `UserError`; a number is finite, and a text can be written."""
-    value = _converted(given, kind)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UserError(f"{name} is {shown(value)}; it must be of type {kind.__name__}")
-    if isinstance(value, str) and not is_text(value):
-        raise UserError(f"{name} is {shown(value)}; it must be UTF-8 text")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{name} is {value}; it must be a finite number")
-    return value
-
-
-def _converted(value: object, kind: type[Value]) -> object:
-    """NumPy's numbers as Python's, and whole numbers as floats where those are due; all else as it is."""
-    numpy = sys.modules.get("numpy")  # a program that has not imported NumPy has no NumPy numbers
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    return value
-
-
-def is_text(value: str) -> bool:
-    """Whether a text can be written as UTF-8; the name of a file, which the system gives in bytes, may not be."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 COUNTING_PARTITIONS = ("natural", "file")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headway import elsewhere
 from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, readable, shown
-from headway.scenario import is_text
+from headway.setting_values import is_text
 
 if TYPE_CHECKING:
     from typer import Context

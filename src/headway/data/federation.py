@@ -1,10 +1,10 @@
-"""`Federation`: training samples, the rows of them that each client holds, and test samples."""
+"""`Federation`: training samples, the rows of them that each client holds, test samples, and whom these judge."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,14 +55,42 @@ class Samples:
 
     def spread(self, count: int | None) -> Samples:
         """`count` of the samples, evenly spread over them; all where `count` is None or not below their number."""
+        places = self.spread_rows(count)
+        return self if places is None else self.rows(places)
+
+    def spread_rows(self, count: int | None) -> Tensor | None:
+        """The rows that `spread` takes; None where it takes all."""
         if count is None or count >= len(self):
-            return self
-        return self.rows(torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long())
+            return None
+        return torch.linspace(0, len(self) - 1, count, dtype=torch.float64).long()
 
     def rows(self, rows: Tensor | np.ndarray) -> Samples:
         """The samples of these rows, in this order."""
         places = torch.as_tensor(rows)
         return Samples(columns.chosen(self.x, places), columns.read(self.y, places))
+
+
+@dataclass(frozen=True)
+class ClientTests:
+    """Test samples of clients: client i is judged on rows `rows[i]` of `samples`, which are none where it has none."""
+
+    samples: Samples
+    rows: Sequence[np.ndarray]
+
+    @property
+    def count(self) -> int:
+        """How many clients have test samples."""
+        return sum(len(own) > 0 for own in self.rows)
+
+    def spread(self, count: int | None, samples: Samples | None = None) -> ClientTests:
+        """These with `count` of all samples, evenly spread over them; `samples` are these, where they are made."""
+        places = self.samples.spread_rows(count)
+        if places is None:
+            return self
+        new = np.full(len(self.samples), -1)
+        new[places.numpy()] = np.arange(len(places))
+        kept = [new[own][new[own] >= 0] for own in self.rows]
+        return ClientTests(self.samples.rows(places) if samples is None else samples, kept)
 
 
 @dataclass(frozen=True)
@@ -77,10 +105,19 @@ class Federation:
     mean: float | tuple[float, ...] = 0.0
     """For uint8 samples: subtracted from x/255, for each channel."""
     std: float | tuple[float, ...] = 1.0
+    client_tests: ClientTests | None = None
+    """The test samples of each client, which may be those of `test`; None where no client has any."""
 
     def __post_init__(self) -> None:
         if not len(self.clients):
             raise UserError("there are no clients")
+
+    def judged_on(self, count: int | None) -> Federation:
+        """This federation with at most `count` test samples, and at most as many that judge clients by themselves."""
+        test, tests = self.test.spread(count), self.client_tests
+        if tests is not None:
+            tests = tests.spread(count, test if tests.samples is self.test else None)
+        return replace(self, test=test, client_tests=tests)
 
     @property
     def outputs(self) -> int:

@@ -36,3 +36,9 @@ def owners(partition: str, users: np.ndarray | None, groupings: Mapping[str, Gro
             f"(known: {', '.join(known)})"
         )
     return users
+
+
+def test_owners(partition: str, test_users: np.ndarray | None, groupings: Mapping[str, Grouping]) -> np.ndarray | None:
+    """The owner of each test row, numbered as by `owners`; None where the test set belongs to nobody."""
+    grouping = partition.partition(":")[2]
+    return groupings[grouping].test_users if grouping in groupings else test_users

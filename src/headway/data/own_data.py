@@ -1,9 +1,8 @@
-"""A user's own data, one dataset for each client and a test set, joined as a `Federation`."""
+"""A user's own data, one dataset for each client and test data, joined as a `Federation`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -11,50 +10,51 @@ from torch import Tensor
 
 from headway.data import columns
 from headway.data.columns import Tensors
-from headway.data.federation import Federation, Samples
+from headway.data.federation import ClientTests, Federation, Samples
+from headway.data.held_out import one_after_another
 from headway.data.own_samples import Padding, Reading, samples_of, type_of, widened
+from headway.data.own_tests import OwnClients, given_tests, named_clients
 from headway.errors import UserError
 from headway.tasks.task import IGNORED
+from headway.trees import leaves_of
 
 MOST_CLASSES = 1_000_000
 """The most classes: a network answers with one number for each, so larger labels are identifiers or numbers."""
 
 
-def federate(clients: Sequence[object], test: object, *, task: str = "auto", padding: Padding = None) -> Federation:
-    """A federation of the user's own data: one dataset or pair (x, y) for each client, and a test set.
+def federate(clients: OwnClients, test: object, *, task: str = "auto", padding: Padding = None) -> Federation:
+    """A federation of the user's own data: a dataset or pair (x, y) for each client, and test data.
 
-    `task` decides whether whole numbers are classes or numbers.
+    `test` is one set for all clients or one for each (`own_tests`); with None the test set is empty. `task` decides
+    whether whole numbers are classes or numbers.
     """
-    _check_clients(clients)
-    samples = [samples_of(client, Reading(f"client {number}", padding)) for number, client in enumerate(clients)]
-    tested = samples_of(test, Reading("the test set", padding))
-    names, every = _names(samples), _of_one_length([*samples, tested], padding)
-    for name, one in zip(names, every, strict=True):
+    given = named_clients(clients)
+    samples = [samples_of(one, Reading(name, padding)) for name, one in zip(given.names, given.datasets, strict=True)]
+    tests = given_tests(test, given, samples[0], padding)
+    names, every = [*given.names, *tests.names], _of_one_length([*samples, *tests.sets], padding)
+    for number, (name, one) in enumerate(zip(names, every, strict=True)):
         _check_task(one, task, name)
-        _check_alike(name, one, every[0], apart=name == "the test set")
+        _check_alike(name, one, every[0], apart=number >= len(samples))
+    _check_tests_alike(tests.names, every[len(samples) :])
     every = [Samples(one.x, _targets(one.y, task)) for one in every]
-    *own, tested = every
-    bounds = np.cumsum([0, *(len(one) for one in own)])
+    own, tested = every[: len(samples)], every[len(samples) :]
+    train = _one_set(own)
+    whole = _one_set(tested) if tested else train.rows(np.arange(0))
+    by_client = None if tests.of is None else ClientTests(whole, one_after_another(tests.sizes(len(own))))
     return Federation(
-        train=Samples(_joined([one.inputs for one in own]), _joined([one.y for one in own])),
-        test=tested,
-        clients=[np.arange(start, stop) for start, stop in itertools.pairwise(bounds)],
+        train=train,
+        test=whole,
+        clients=one_after_another(list(map(len, own))),
         classes=_classes(every),
+        client_tests=by_client,
     )
 
 
-def _names(clients: Sequence[Samples]) -> list[str]:
-    return [*(f"client {number}" for number in range(len(clients))), "the test set"]
-
-
-def _check_clients(clients: Sequence[object]) -> None:
-    single = getattr(clients, "ndim", 1) == 0
-    if single or not hasattr(clients, "__len__") or isinstance(clients, Mapping | str):
-        raise UserError(
-            f"clients is of type {type(clients).__name__}; it must be a sequence of datasets, one for each client"
-        )
-    if not len(clients):
-        raise UserError("there are no clients")
+def _one_set(parts: list[Samples]) -> Samples:
+    """Samples one set after another; a single set is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    return Samples(_joined([one.inputs for one in parts]), _joined([one.y for one in parts]))
 
 
 # ── all of them together ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,6 +164,17 @@ def _check_alike(what: str, samples: Samples, first: Samples, apart: bool = Fals
                 _check_kind(what, called, part, other[name], apart)
             else:
                 _check_targets(what, part, other[name])
+
+
+def _check_tests_alike(names: list[str], tests: list[Samples]) -> None:
+    """Refuse test sets of clients of which some have bytes and others numbers: they are joined."""
+    for name, one in zip(names, tests, strict=True):
+        for part, other in zip(leaves_of(one.inputs), leaves_of(tests[0].inputs), strict=True):
+            if _kind(part) != _kind(other):
+                raise UserError(
+                    f"{name} has samples of type {type_of(part)}, {names[0]} of type {type_of(other)}; give all alike "
+                    "(uint8 is divided by 255, other types are not)"
+                )
 
 
 def _names_of(parts: Mapping[str, object]) -> str:

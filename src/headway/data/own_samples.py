@@ -46,7 +46,7 @@ class Reading:
 
 def samples_of(source: object, reading: Reading) -> Samples:
     """Samples of a pair of arrays, or of a map-style torch dataset."""
-    if _is_pair(source):
+    if is_pair(source):
         x = _arrays(source[0], reading, "input")
         y = _arrays(source[1], reading, "target")
     else:
@@ -64,7 +64,7 @@ def samples_of(source: object, reading: Reading) -> Samples:
     return Samples(x, y)
 
 
-def _is_pair(source: object) -> TypeGuard[Sequence[object]]:
+def is_pair(source: object) -> TypeGuard[Sequence[object]]:
     """Whether something is (x, y), and not a sequence of two items (input, target)."""
     if not isinstance(source, tuple | list) or len(source) != 2:
         return False

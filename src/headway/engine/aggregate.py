@@ -151,12 +151,12 @@ class Aggregator:
         In the end, clients that failed are left out.
         """
         for repeat, places in enumerate(self.cohort.turns):
-            cut = self.cohort.truncated
+            truncated = self.cohort.truncated
             turn = Turn(
                 round=self.round,
                 clients=tuple(self.clients[place] for place in places),
                 weights=self.weights[list(places)],
-                truncated={at: cut[place] for at, place in enumerate(places) if place in cut},
+                truncated={at: truncated[place] for at, place in enumerate(places) if place in truncated},
                 repeat=repeat,
             )
             rounds = self.experiment.client_rounds.of(turn, self.state_of)

@@ -13,11 +13,12 @@ from torch import nn
 from headway import random
 from headway.data import augmentation, partition, sources
 from headway.data.batches import planned_steps
-from headway.data.federation import Federation
+from headway.data.federation import ClientTests, Federation
 from headway.data.finite import check_finite
+from headway.data.held_out import judged, tests_by_owner
 from headway.data.own_data import federate
 from headway.data.own_samples import Padding
-from headway.data.validation import held_out
+from headway.data.own_tests import OwnClients
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
 from headway.engine.network import Network
@@ -50,8 +51,10 @@ def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
     labels, seed = source.train.labels.numpy(), scenario.split_seed
     clients = partition.split(scenario.partition, labels, scenario.clients, seed, source.users, source.groupings)
+    rows = tests_by_owner(scenario.partition, clients, source.users, source.test_users, source.groupings)
+    tests = None if rows is None else ClientTests(source.test, rows)
     constants = source.normalisation(scenario.profile)
-    return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std)
+    return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std, tests)
 
 
 def _check_steps(scenario: Scenario, federation: Federation) -> None:
@@ -94,14 +97,14 @@ def build(
     method: Method,
     *,
     model: nn.Module | None = None,
-    clients: Sequence[object] | None = None,
+    clients: OwnClients | None = None,
     test: object = None,
     federation: Federation | None = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
     padding: Padding = None,
 ) -> Experiment:
-    """An experiment from names alone, or with the user's own model, and own client datasets and test set or federation.
+    """An experiment from names alone, or with the user's own model, and own clients and test data or federation.
 
     `task` is a loss of the user's own, `metrics` are the user's own, and `padding` fills samples of different lengths.
 
@@ -116,15 +119,15 @@ def build(
     learnt = task_for(scenario, federation, task, metrics)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))
     whole = federation
-    if scenario.validation is not None:
-        federation = held_out(federation, scenario.validation, scenario.split_seed)
-    federation = dataclasses.replace(federation, test=federation.test.spread(scenario.eval_samples))
+    federation = judged(federation, scenario)
     augmentation.check(scenario.augmentation, federation.train.x)
     check_target(scenario, method, federation, learnt)
     scenario = _settled(scenario, method, len(federation.clients))
     split = federation
     if method.pooled:
-        federation = dataclasses.replace(federation, clients=[np.concatenate(list(federation.clients))])
+        federation = dataclasses.replace(
+            federation, clients=[np.concatenate(list(federation.clients))], client_tests=None
+        )
     _check_cohort(scenario, method, federation)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
@@ -147,9 +150,9 @@ def build(
     )
 
 
-def _own_federation(clients: Sequence[object] | None, test: object, task: str, padding: Padding) -> Federation:
+def _own_federation(clients: OwnClients | None, test: object, task: str, padding: Padding) -> Federation:
     """The user's own data."""
-    if clients is None or test is None:
+    if clients is None:
         raise UserError("own data needs both clients (one dataset each) and a test set")
     return federate(clients, test, task=task, padding=padding)
 

@@ -12,13 +12,17 @@ import torch
 from torch import Tensor
 
 from headway.data import columns
-from headway.data.federation import Samples
+from headway.data.federation import ClientTests, Samples
+from headway.engine import client_scores
+from headway.engine.client_rounds import StateOf
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
 from headway.engine.server import GlobalState
 from headway.errors import ServerDiverged, UserError
+from headway.measure.over_clients import measured, proxy
+from headway.records import OverClients
 from headway.tasks.metrics import Answer
 from headway.trees import leaves_of, tree_map
 
@@ -31,26 +35,15 @@ class Scores:
     loss: float
     metrics: dict[str, float]
     """The task's metrics by name; one that these samples do not define is left out."""
-    client_accuracy_std: float | None
-    """Spread over clients: the deviation of their accuracies, each on the test set weighted by its class mix.
-
-    None where no client has a class of the test set.
-    """
-    client_accuracy_low: float | None
-    """The mean of the lowest tenth of these."""
+    over_clients: OverClients
+    """Measured on each client's own test samples; a proxy where clients have none."""
     global_loss: float | None
     """On all clients' data, where it is asked for."""
 
     def numbers(self) -> dict[str, float]:
-        """All that was measured, by name."""
-        named = {
-            "loss": self.loss,
-            **self.metrics,
-            "client_accuracy_std": self.client_accuracy_std,
-            "client_accuracy_low": self.client_accuracy_low,
-            "global_loss": self.global_loss,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        """All that was measured of the whole federation, by name."""
+        loss = {} if self.global_loss is None else {"global_loss": self.global_loss}
+        return {"loss": self.loss, **self.metrics, **loss}
 
 
 def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> Scored:
@@ -146,10 +139,17 @@ def _which(samples: Tensor, losses: Tensor) -> str:
     return f"{len(samples)} of {len(losses)} samples (the first is number {int(samples[0])})"
 
 
-def evaluate(experiment: Experiment, state: GlobalState, executor: Executor | None = None, round: int = 0) -> Scores:
+def evaluate(
+    experiment: Experiment,
+    state: GlobalState,
+    executor: Executor | None = None,
+    round: int = 0,
+    state_of: StateOf | None = None,
+) -> Scores:
     """Scores of a model after a round, by the executor's own `score` where it has one.
 
-    What is not a finite number has no score: it is refused, as it is in training.
+    What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
+    without it, clients that keep statistics of their own are not judged by themselves.
     """
     scored = _scored(experiment, state, experiment.test, executor)
     loss = _mean_loss(scored)
@@ -159,19 +159,43 @@ def evaluate(experiment: Experiment, state: GlobalState, executor: Executor | No
     global_loss = _global_loss(experiment, state, executor, round) if wanted else None
     values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
     metrics = {name: value for name, value in values.items() if math.isfinite(value)}
-    return Scores(loss, metrics, *_over_clients(experiment, scored), global_loss)
+    tests = experiment.client_tests
+    if tests is None:
+        return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
+    found = _of_clients(experiment, state, tests, scored, executor, round, state_of)
+    return Scores(loss, metrics, found, global_loss)
 
 
-def _over_clients(experiment: Experiment, scored: Scored) -> tuple[float | None, float | None]:
-    """(deviation, mean of the lowest tenth) of the clients' accuracies by their class mixes."""
+def _of_clients(
+    experiment: Experiment,
+    state: GlobalState,
+    tests: ClientTests,
+    scored: Scored,
+    executor: Executor | None,
+    round: int,
+    state_of: StateOf | None,
+) -> OverClients:
+    """The headline over clients, each on its own test samples: one pass over all of these, or what `scored` has."""
+    rows, headline = tests.rows, experiment.task.headline
+    if client_scores.has_own_statistics(experiment):
+        if state_of is None:
+            return {}
+        most = CHUNK["cpu" if experiment.network.joint else experiment.device.type]
+        scored, rows = client_scores.scored_by_client(experiment, state, state_of, most, round)
+    elif tests.samples is not experiment.test:
+        scored = _scored(experiment, state, tests.samples, executor)
+        losses = _losses(scored)
+        if not bool(losses.isfinite().all()):
+            raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)
+    return measured(headline.name, client_scores.by_client(headline, scored, rows), headline.higher_is_better)
+
+
+def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
+    """Over clients without test samples: their accuracies by their class mixes."""
     correct = scored.get("metric/accuracy")
     if not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
-        return None, None
-    per_client = _by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy())
-    if not len(per_client):
-        return None, None
-    lowest = np.sort(per_client)[: max(len(per_client) // 10, 1)]
-    return float(per_client.std()), float(lowest.mean())
+        return {}
+    return proxy(_by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy()))
 
 
 def _by_client(mixes: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headway.data.batches import has_short_batches, planned_steps
 from headway.data.columns import Tensors
-from headway.data.federation import Federation, Samples
+from headway.data.federation import ClientTests, Federation, Samples
 from headway.data.participation import Fixed, Sampling, sampling
 from headway.data.task import doubt, task_in_words
 from headway.engine import coupling
@@ -112,6 +112,15 @@ class Experiment:
     def test(self) -> Samples:
         """The test samples on the run's device."""
         return self.federation.test.to(self.device)
+
+    @cached_property
+    def client_tests(self) -> ClientTests | None:
+        """The test samples of each client on the run's device; None where no client has any."""
+        tests = self.split.client_tests
+        if tests is None:
+            return None
+        samples = self.test if tests.samples is self.split.test else tests.samples.to(self.device)
+        return ClientTests(samples, tests.rows)
 
     @cached_property
     def initial_client_state(self) -> ClientState:

@@ -2,7 +2,8 @@
 
     message, client state ─begin→ carry ─step→ carry ─…→ carry ─upload→ upload, client state
 
-Inside a step the order is fixed: gradient of the whole objective → clip → local rule → weight decay → step.
+Inside a step the order is fixed: probe → gradient of the whole objective → clip → corrections → optimiser → step.
+Weight decay is added after the optimiser, or where it says so before.
 Nothing here knows of other clients, executors or files. `serial` and `pool` call these functions for one client,
 `batched` under `torch.func.vmap`, `graphed` in captured programs.
 """
@@ -107,12 +108,10 @@ class LocalTraining:
         `width` is how many rows the batch has; without it all, those included that only fill a shape.
         """
         step, gradient_at = self.placed_step(carry, message, arrays, index, round, width)
-        w = carry["w"]
-        gradient, value, buffers = gradient_at(w)
-        clipped = _clipped(gradient, self.experiment.scenario.clip)
-        direction, memory = self.experiment.method.direction(w, clipped, carry["memory"], step)
-        if decay := self.experiment.scenario.weight_decay:
-            direction = direction.plus(decay, w)
+        w, chain, scenario = carry["w"], self.experiment.method.chain, self.experiment.scenario
+        gradient, value, buffers = self.gradient(gradient_at, carry, step)
+        clipped = _clipped(gradient, scenario.clip)
+        direction, memory = chain.direction(w, clipped, carry["memory"], step, scenario.weight_decay)
         after: Carry = {
             "w": w.plus(-step.rate, direction),
             "buffers": buffers,
@@ -169,18 +168,36 @@ class LocalTraining:
         )
         return step, gradient_at
 
+    def gradient(self, gradient_at: Gradient, carry: Carry, step: Step) -> tuple[Vector, Tensor, Buffers]:
+        """The gradient that a local step takes: at w, or where the method's probe says.
+
+        Value and buffers are of the first pass; that is at w where the probe must see the gradient there.
+        """
+        w, memory, chain = carry["w"], carry["memory"], self.experiment.method.chain
+        if chain.probe is None:
+            return gradient_at(w)
+        ahead = chain.point(w, None, memory, step)
+        if ahead is not None:
+            return gradient_at(ahead)
+        gradient, value, buffers = gradient_at(w)
+        there = chain.point(w, gradient, memory, step)
+        assert there is not None, "a probe that has seen a gradient knows its point"
+        return gradient_at(there)[0], value, buffers
+
     def upload(self, carry: Carry, message: Message, state: States, arrays: DeviceArrays) -> tuple[Upload, States]:
         """What the client sends back, and the state of slots that it keeps."""
         method = self.experiment.method
+        delta = carry["w"] - message["model"]
         end = End(
             received=message,
             model=carry["w"],
-            delta=carry["w"] - message["model"],
+            delta=delta,
             steps=carry["steps"],
             rate=arrays.rates[0],
             rate_sum=carry["rate_sum"],
             client=self._client(arrays),
             full_grad_at=lambda at: self._full_gradient(carry["buffers"], arrays, at),
+            direction_sum=lambda: method.chain.direction_sum(carry["memory"], delta),
         )
         fields, kept = method.finish(end, carry["memory"], state)
         code = method.wire.up

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -181,6 +182,18 @@ class Network:
         return self._output(
             functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
         ).logits
+
+    @contextmanager
+    def own_statistics(self) -> Iterator[None]:
+        """Inside, a pass in evaluation mode normalises with the buffers that it is given, those of one client."""
+        norms = _modules(self._evaluating.module, WeightedBatchNorm).values()
+        for norm in norms:
+            norm.stays_local = False
+        try:
+            yield
+        finally:
+            for norm in norms:
+                norm.stays_local = self.joint
 
     def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         """Logits from the output of a stage, in training mode, buffers unchanged."""

@@ -16,7 +16,7 @@ from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
 from headway.errors import UserError
 from headway.measure.curves import Smoothed
-from headway.records import RoundRecord
+from headway.records import OverClients, RoundRecord
 from headway.tasks.metrics import METRICS
 from headway.trees import copied
 
@@ -46,6 +46,7 @@ _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
     *("measured_on", "chain"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
+    *OverClients.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
 }
 """Names in a record that are Headway's own."""
@@ -100,9 +101,9 @@ def simulate(
             state, outcome = run_round(experiment, progress.model, store, executor, cohort, number)
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
-            scores: dict[str, float] = {}
+            scores: dict[str, object] = {}
             if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
-                scores, progress = _evaluated(experiment, executor, progress)
+                scores, progress = _evaluated(experiment, executor, store, progress)
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
@@ -128,10 +129,12 @@ def _numbers(progress: Progress, outcome: RoundOutcome) -> dict[str, object]:
     return {"round": progress.round, **_finite(outcome.measures), **known, **totals}
 
 
-def _evaluated(experiment: Experiment, executor: Executor, progress: Progress) -> tuple[dict[str, float], Progress]:
+def _evaluated(
+    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
+) -> tuple[dict[str, object], Progress]:
     """The scores of the model that the simulation has reached, and the progress that takes them into account."""
     scenario, number = experiment.scenario, progress.round
-    scores = evaluate(experiment, progress.model, executor, number)
+    scores = evaluate(experiment, progress.model, executor, number, store.get)
     progress = _with_best(progress, scores.global_loss)
     found, headline = scores.numbers(), experiment.task.headline.name
     if headline in found:
@@ -139,4 +142,4 @@ def _evaluated(experiment: Experiment, executor: Executor, progress: Progress) -
         found[f"{headline}_smoothed"] = smoothed.level
         if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
             progress = replace(progress, smoothed=smoothed)
-    return found, progress
+    return {**found, **scores.over_clients}, progress

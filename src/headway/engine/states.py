@@ -17,7 +17,7 @@ from headway.trees import laid_out, leaves_of, moved, nbytes, refill
 
 
 class ClientStates:
-    """What each client keeps between rounds. `touched` are those changed since it was last emptied.
+    """What each client keeps between rounds. `touched` are those changed since the last save.
 
     With a limit in bytes, the states used longest ago move to an unnamed file of fixed rows, which the system removes
     when the run ends; a client that returns finds its own. The file is in `folder`, where one is given: the system's
@@ -47,6 +47,10 @@ class ClientStates:
         self.states[client] = state
         self.touched.add(client)
         self._spill()
+
+    def saved(self) -> None:
+        """All that was touched has been saved."""
+        self.touched.clear()
 
     def clients(self) -> Iterator[int]:
         yield from sorted(self.states.keys() | self._spilled)

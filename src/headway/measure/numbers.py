@@ -25,7 +25,17 @@ class RunNumbers(TypedDict, total=False):
     loss: float | None
     rmse: float | None
     r2: float | None
+    client_scores: str | None
+    """`measured`, on each client's own samples, or `proxy`; None where nothing is said of clients."""
+    client_metric: str | None
+    clients_judged: int | None
+    client_mean: float | None
+    """Of the headline over clients, as measured, with the deviation, the mean of the worst tenth and quantiles."""
+    client_std: float | None
+    client_worst: float | None
+    client_quantiles: list[float] | None
     client_accuracy_std: float | None
+    """Of the proxy, like the next."""
     client_accuracy_low: float | None
     target: float | None
     rounds_to_target: int | None
@@ -55,7 +65,28 @@ class BesideBest(TypedDict):
     p_adjusted: NotRequired[float | None]
 
 
-class MethodNumbers(TypedDict):
+class ClientNumbers(TypedDict, total=False):
+    """The numbers over clients of several seeds: means, and deviations as of `MethodNumbers`."""
+
+    client_scores: str | None
+    client_metric: str | None
+    clients_judged: float | None
+    clients_judged_std: float | None
+    client_mean: float | None
+    client_mean_std: float | None
+    client_std: float | None
+    client_std_std: float | None
+    client_worst: float | None
+    client_worst_std: float | None
+    client_quantiles: list[float] | None
+    """Means over seeds, each quantile by itself."""
+    client_accuracy_std: float | None
+    client_accuracy_std_std: float | None
+    client_accuracy_low: float | None
+    client_accuracy_low_std: float | None
+
+
+class MethodNumbers(ClientNumbers):
     """One row of a comparison. Beside each mean is the deviation (n − 1): None with one seed.
 
     A mean is None where some seed does not have the number; then `_each` still has the numbers of all seeds.
@@ -85,10 +116,6 @@ class MethodNumbers(TypedDict):
     rmse_std: float | None
     r2: float | None
     r2_std: float | None
-    client_accuracy_std: float | None
-    client_accuracy_std_std: float | None
-    client_accuracy_low: float | None
-    client_accuracy_low_std: float | None
     bytes_down: float
     bytes_down_std: float | None
     bytes_up: float

@@ -9,6 +9,7 @@ from typing import cast
 from headway.measure.curves import accuracies, crossing, level_at
 from headway.measure.headline import common_headline, headline_of
 from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
+from headway.measure.over_clients import AVERAGED, last_over_clients, of_several
 from headway.records import RoundRecord
 
 _NO_ROUND: RoundRecord = {
@@ -42,8 +43,7 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
         "loss": level_at(records, "loss", round),
         "rmse": rmse,
         "r2": level_at(records, "r2", round),
-        "client_accuracy_std": level_at(records, "client_accuracy_std", round),
-        "client_accuracy_low": level_at(records, "client_accuracy_low", round),
+        **last_over_clients(records),
         "target": target,
         "rounds_to_target": smooth.round if smooth else None,
         "rounds_to_target_raw": raw.round if raw else None,
@@ -83,8 +83,7 @@ _AVERAGED = (
     "loss",
     "rmse",
     "r2",
-    "client_accuracy_std",
-    "client_accuracy_low",
+    *AVERAGED,
     "bytes_down",
     "bytes_up",
     "bytes_per_round",
@@ -104,6 +103,7 @@ def over_seeds(name: str, summaries: Sequence[RunNumbers]) -> MethodNumbers:
         "measured_on": summaries[0]["measured_on"],
         "headline": common_headline(summary["headline"] for summary in summaries).key,
         "rounds": max(summary["rounds"] for summary in summaries),
+        **of_several(summaries),
     }
     for key in _AVERAGED + _REACHED:
         values = [number_of(summary, key) for summary in summaries]

@@ -57,7 +57,24 @@ class Local(Protocol[Memory]):
     """How does a client step?"""
 
     def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step, /) -> tuple[Vector, Memory]:
-        """u of w ← w − ηu, and the memory for the next step, with the names that `begin` gave it."""
+        """u of w ← w − ηu, and the memory for the next step, with the names that `begin` gave it.
+
+        Of several values each is given the direction of the one before it; the first is given the clipped gradient.
+        """
+
+
+class Probe(Protocol[Remembered]):
+    """Where is the gradient taken? Known before any gradient: one pass."""
+
+    def point(self, w: Vector, memory: Remembered, step: Step, /) -> Vector:
+        """The point at which the gradient is taken in place of w."""
+
+
+class ProbeAfter(Protocol[Remembered]):
+    """Where is the gradient taken? Known from the gradient at w: two passes."""
+
+    def point_from(self, w: Vector, gradient: Vector, memory: Remembered, step: Step, /) -> Vector:
+        """The point at which the gradient is taken in place of w; `gradient` is that of the whole objective at w."""
 
 
 class OnClients(Protocol[ClientState, Memory]):
@@ -118,7 +135,12 @@ class OfAny(Protocol):
 
 
 class OfLocal(Protocol):
-    """Of a local rule."""
+    """Of a value in the local slot."""
+
+    optimises: bool
+    """Whether it makes the step itself: it comes last, and there is one such value only."""
+    couples_decay: bool
+    """Of an optimiser: whether weight decay is a part of the gradient that it is given, and not of the step."""
 
     replaces_delta: bool
     """Whether it uploads something in place of Δ_i."""
@@ -139,13 +161,13 @@ Given: TypeAlias = Value | tuple[Value, ...] | None
 
 BroadcastSlot = Given[Broadcast | Callable[[Vector, Message], Message]]
 ObjectiveSlot = Given[Objective[Any] | Callable[[Vector, Output, Step], Tensor]]
-LocalSlot = Given[Local[Any] | Callable[[Vector, Vector, Step], Vector]]
+LocalSlot = Given[Local[Any] | Probe[Any] | ProbeAfter[Any] | Callable[[Vector, Vector, Step], Vector]]
 ServerSlot = Given[Server[Any] | Callable[[Vector, Uploads], Vector]]
 
 PROTOCOLS: dict[str, tuple[type, ...]] = {
     "broadcast": (Broadcast, OfAny),
     "objective": (Objective, Sloped, OnClients, OfAny),
-    "local": (Local, OnClients, OfLocal, OfAny),
+    "local": (Local, Probe, ProbeAfter, OnClients, OfLocal, OfAny),
     "server": (Server, OnServer, OfServer, OfAny),
     "wire": (Code,),
 }
@@ -170,6 +192,11 @@ ATTRIBUTES: dict[str, frozenset[str]] = {
 def required(slot: str) -> str:
     """The hook without which a value cannot stand in a slot."""
     return next(iter(HOOKS[slot]))
+
+
+def entrances(slot: str) -> tuple[str, ...]:
+    """The hooks of which a value must have one to stand in a slot."""
+    return ("direction", "point", "point_from") if slot == "local" else (required(slot),)
 
 
 def call(slot: str, hook: str) -> str:

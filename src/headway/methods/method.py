@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from headway.errors import SlotError, UserError, in_words, note_hook
-from headway.methods import needs, returned
+from headway.methods import chain, needs, returned
 from headway.methods.broadcast import model
 from headway.methods.hooks import BroadcastSlot, LocalSlot, ObjectiveSlot, ServerSlot
 from headway.methods.local import sgd
 from headway.methods.objective import task
-from headway.methods.parts import check_code, filled, part_name, shown, sloped, strays, takes
+from headway.methods.parts import check_code, filled, part_name, parts_of, shown, sloped, strays, takes
 from headway.methods.server import average
 from headway.methods.slots import Client, End, Facts, Fields, Message, Output, States, Step, Uploads
 from headway.methods.wire import Wire
@@ -71,7 +71,9 @@ class Method:
 
     def __post_init__(self) -> None:
         for slot in SLOTS:
-            object.__setattr__(self, slot, filled(slot, getattr(self, slot), _BASES[slot]))
+            given = parts_of(slot, getattr(self, slot))
+            parts = chain.arranged(given, sgd) if slot == "local" else filled(slot, given, _BASES[slot])
+            object.__setattr__(self, slot, parts)
         if not isinstance(self.wire, Wire):
             raise UserError(f"wire slot: {self.wire!r} is not a Wire(up=…, down=…)")
         for code in (self.wire.up, self.wire.down):
@@ -229,7 +231,7 @@ class Method:
                 with self._naming[name]:
                     given = part.begin(received, kept.get(name, {}), client)
                 found[name] = returned.dictionary(self._places[name], "begin", given)
-        return found
+        return self.chain.begun(found, received["model"])
 
     def value(self, w: Vector, output: Output, memory: States, step: Step) -> Tensor:
         """The objective on one batch, but for its terms with a slope: the base and every addition."""
@@ -251,15 +253,10 @@ class Method:
                     value, slope = part.value(w, None, own, step), part.slope(w, own, step)
                 yield returned.scalar(place, value), returned.point(place, "slope", slope, w)
 
-    def direction(self, w: Vector, gradient: Vector, memory: States, step: Step) -> tuple[Vector, States]:
-        ((name, rule),) = self.parts("local")
-        before, place = memory.get(name), self._places[name]
-        with self._naming[name]:
-            answer = rule.direction(w, gradient, {} if before is None else before, step)
-        direction, after = returned.pair(place, "direction", answer, "(direction, memory)")
-        direction = returned.point(place, "direction", direction, gradient)
-        after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
-        return direction, memory if before is None else {**memory, name: after}
+    @cached_property
+    def chain(self) -> chain.Chain:
+        """The local slot: where the gradient is taken, and what is made of it."""
+        return chain.Chain.of(list(self.parts("local")), self._places, self._naming, self.needs("local"))
 
     def finish(self, end: End, memory: States, kept: States) -> tuple[dict[str, Vector], States]:
         """The upload (Δ_i and what slots add) and what the client keeps."""
@@ -364,6 +361,9 @@ def combine(left: Method, right: Method) -> Method:
 
 def _joined(name: str, slot: str, left: Sequence[Value], right: Sequence[Value]) -> tuple[Value, ...]:
     """The values of a slot of both methods: one base, and each addition once."""
+    if slot == "local":
+        plain: Any = sgd()
+        return chain.joined(left, right, plain, lambda one, two: _either(name, "local slot", one, two, plain))
     (mine, *additions), (theirs, *more) = left, right
     base = _either(name, f"{slot} slot", mine, theirs, _BASES[slot]())
     return (base, *additions, *(part for part in more if part not in additions))

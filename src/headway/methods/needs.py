@@ -9,11 +9,12 @@ from typing import NoReturn
 
 from headway.errors import UserError
 from headway.methods import local, objective, server
+from headway.methods.chain import is_optimiser
 from headway.methods.parts import shown
 
 Parts = Sequence[tuple[str, object]]
 """(name, value) of every slot value of a method."""
-_GIVER = {"server": "server", "message": "broadcast", "upload": "local"}
+_GIVER = {"server": "server", "message": "broadcast", "upload": "local", "local": "local"}
 """The slot whose base should give what is needed of a kind."""
 
 
@@ -22,7 +23,7 @@ def check(parts: Parts) -> None:
     givers = _givers(parts)
     for name, part in parts:
         for need in getattr(part, "needs", ()):
-            if not need.startswith("model:") and need not in givers:
+            if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
 
 
@@ -31,7 +32,11 @@ def _givers(parts: Parts) -> dict[str, object]:
     givers: dict[str, object] = {}
     rule = _base(parts, "local")
     gifts = [(gift, part) for _, part in parts for gift in getattr(part, "provides", ())]
-    for gift, part in [*gifts, *([] if _replaces_delta(rule) else [("upload:delta", rule)])]:
+    if not _replaces_delta(parts):
+        gifts.append(("upload:delta", rule))
+    if not any(is_optimiser(part) for _, part in parts):
+        gifts.append(("local:gradient_steps", rule))
+    for gift, part in gifts:
         if gift in givers:
             kind, what = gift.split(":", 1)
             raise UserError(f"{shown(givers[gift])} and {shown(part)} both provide the {kind}'s '{what}'; only one can")
@@ -40,20 +45,21 @@ def _givers(parts: Parts) -> dict[str, object]:
 
 
 def _base(parts: Parts, slot: str) -> object:
-    """The base of a slot: the first of its values."""
-    return next(part for name, part in parts if name.startswith(f"{slot}."))
+    """The base of a slot, its first value; in the local slot the last one, which makes the step."""
+    found = [part for name, part in parts if name.startswith(f"{slot}.")]
+    return found[-1 if slot == "local" else 0]
 
 
-def _replaces_delta(rule: object) -> bool:
-    """Whether a local rule uploads something in place of Δ_i."""
-    return bool(getattr(rule, "replaces_delta", False))
+def _replaces_delta(parts: Parts) -> bool:
+    """Whether a local value uploads something in place of Δ_i."""
+    return any(getattr(part, "replaces_delta", False) for name, part in parts if name.startswith("local."))
 
 
 def _refuse(parts: Parts, name: str, part: object, need: str) -> NoReturn:
     """Say who needs what, and what can be added that gives it."""
     kind, what = need.split(":", 1)
     giver = _GIVER[kind]
-    advice = _advice(kind, what, _replaces_delta(_base(parts, "local")))
+    advice = _advice(kind, what, _replaces_delta(parts))
     raise UserError(
         f"{name.split('.')[0]} slot: {shown(part)} needs '{what}' from the {giver} slot, which "
         f"{shown(_base(parts, giver))} does not provide; {advice}"
@@ -64,6 +70,8 @@ def _advice(kind: str, what: str, replaces: bool) -> str:
     """What to add, so that the need is met."""
     if kind == "message":
         return f"add it to the message: broadcast=(…, hw.broadcast.vector('{what}'))"
+    if kind == "local":
+        return "its vectors are in units of a gradient, so the optimiser must be plain SGD: leave out the other one"
     if (kind, what) == ("upload", "delta") and replaces:
         return "take a local rule without replaces_delta"
     homes = (server,) if kind == "server" else (local, objective)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.errors import UserError, nearest
-from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, call, required
+from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, call, entrances, required
 from headway.methods.slots import Message, Output, State, Step, Uploads
 from headway.vectors import Vector
 
 CLOSE = 0.81
 """How alike a name and a hook's are, from 0 to 1, for the name to be taken for a misspelling."""
 MODEL_NEEDS = ("stages", "full_gradient", "classes")
-KINDS = ("server", "message", "upload")
+LOCAL_NEEDS = ("gradient_steps", "mean_direction")
+KINDS = ("server", "message", "upload", "local")
 """What can be needed and provided; a need can also be of the `model`."""
 _FUNCTIONS = {
     "broadcast": ("model", "server"),
@@ -73,31 +74,32 @@ def shown(part: object) -> str:
     return f"{kind.__name__}()" if kind.__repr__ is object.__repr__ else repr(part)
 
 
-def _adds(part: object) -> bool:
+def adds(part: object) -> bool:
     """Whether a value joins its slot's base instead of being it."""
     return bool(getattr(part, "adds", False))
 
 
 def sloped(part: object) -> bool:
     """Whether an addition to the objective gives its own gradient."""
-    return _adds(part) and callable(getattr(part, "slope", None))
+    return adds(part) and callable(getattr(part, "slope", None))
 
 
-def filled(slot: str, given: object, base: Callable[[], object]) -> tuple[object, ...]:
+def parts_of(slot: str, given: object) -> list[object]:
+    """What was given for a slot as its values, each checked."""
+    return [_part(slot, value) for value in _values(slot, given)]
+
+
+def filled(slot: str, parts: Sequence[object], base: Callable[[], object]) -> tuple[object, ...]:
     """The slot's values with its base first; `base` makes the one that is taken where none is given."""
-    parts = [_part(slot, value) for value in _values(slot, given)]
-    bases = [part for part in parts if not _adds(part)]
+    bases = [part for part in parts if not adds(part)]
     if len(bases) > 1:
         raise UserError(f"{slot} slot: {shown(bases[0])} and {shown(bases[1])} cannot both be its base")
-    additions = [part for part in parts if _adds(part)]
-    if slot == "local" and additions:
-        raise UserError(f"local slot: {shown(additions[0])} has adds = True; a client steps by one rule only")
-    return (bases[0] if bases else base(), *additions)
+    return (bases[0] if bases else base(), *(part for part in parts if adds(part)))
 
 
 def _values(slot: str, given: object) -> tuple[object, ...]:
     """What was given for a slot, one by one; a tuple that has the slot's hook is a value itself."""
-    if isinstance(given, tuple) and not hasattr(given, required(slot)):
+    if isinstance(given, tuple) and not any(hasattr(given, name) for name in entrances(slot)):
         return given
     return () if given is None else (given,)
 
@@ -108,7 +110,7 @@ def _part(slot: str, given: object) -> object:
         return plain_function(slot, given.function)
     if inspect.isclass(given):
         raise UserError(f"{slot} slot: {given.__name__} is a class; give an instance: {_construction(given)}")
-    if callable(getattr(given, required(slot), None)):
+    if any(callable(getattr(given, name, None)) for name in entrances(slot)):
         check(slot, given)
         return given
     if not callable(given):
@@ -175,7 +177,7 @@ def check(slot: str, part: object) -> None:
         elif name not in ATTRIBUTES[slot] and not _elsewhere(part, name):
             _check_spelling(slot, what, part, name)
     _check_declared(what, part)
-    if callable(getattr(part, "slope", None)) and slot == "objective" and not _adds(part):
+    if callable(getattr(part, "slope", None)) and slot == "objective" and not adds(part):
         raise UserError(f"{what} has a slope and is a base; only an addition (adds = True) gives its own gradient")
     if getattr(part, "owns", ()) and not hasattr(part, "server_state"):
         raise UserError(f"{what} has owns, and no {call('server', 'server_state')} that holds what it names")
@@ -276,8 +278,8 @@ def _check_entry(what: str, name: str, entry: str) -> None:
     if kind not in kinds or not thing:
         forms = ", ".join(f"{one}:NAME" for one in kinds)
         raise UserError(f"{what}: its {name} has '{entry}'; allowed: {forms}{nearest(kind, kinds)}")
-    if kind == "model" and thing not in MODEL_NEEDS:
+    known = {"model": MODEL_NEEDS, "local": LOCAL_NEEDS}.get(kind, (thing,))
+    if thing not in known:
         raise UserError(
-            f"{what}: it needs '{entry}'; allowed: {', '.join(f'model:{one}' for one in MODEL_NEEDS)}"
-            f"{nearest(thing, MODEL_NEEDS)}"
+            f"{what}: it needs '{entry}'; allowed: {', '.join(f'{kind}:{one}' for one in known)}{nearest(thing, known)}"
         )

@@ -7,7 +7,8 @@ written for one client; the engine stacks clients around them. Only the first ho
     objective   value(w, output, memory, step) → scalar
                 slope(w, memory, step) → the gradient of an addition that is a value of w alone (its `output` is None)
                 client_state(model), begin(received, kept, client), finish(end, memory, kept)
-    local       direction(w, gradient, memory, step) → (direction, memory)
+    local       direction(w, gradient, memory, step) → (direction, memory): a correction, or the optimiser
+                point(w, memory, step) or point_from(w, gradient, memory, step) → where the gradient is taken: a probe
                 client_state, begin, finish as above
     server      update(model, uploads, state) → (model, state)
                 server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update
@@ -22,13 +23,15 @@ Three lifetimes of state. *step*: `begin` returns a memory that `direction` pass
 where it begins, or under other names, is refused: it would be lost.
 
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
-`model:stages`, `model:full_gradient`, or `model:classes` for logits), `adds` (this value joins the slot's base instead
-of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns` (names
-of server state that it changes in place, for memories too large to copy), `replaces_delta` (a local rule that uploads
-something in place of Δ_i), `keeps_best` (the output is the iterate of least global loss), `suggests` (a participation
-where the user gives none). Further hooks: `measures(memory, end)` of clients, where `end` may be left out, or
-`measures(state)` of the server → {name: scalar}, recorded each round; of any slot `fits(population, cohort)`, which
-refuses what cannot work.
+`model:stages`, `model:full_gradient`, `model:classes` for logits, `local:gradient_steps` for an optimiser that is plain
+SGD, or `local:mean_direction` to read `end.mean_direction` under any other), `adds` (this value joins the slot's base
+instead of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns`
+(names of server state that it changes in place, for memories too large to copy), `replaces_delta` (a local value that
+uploads something in place of Δ_i), `optimises` (a local value that makes the step itself, after all others),
+`couples_decay` (an optimiser that takes weight decay for a part of the gradient), `keeps_best` (the output is the
+iterate of least global loss), `suggests` (a participation where the user gives none). Further hooks: `measures(memory,
+end)` of clients, where `end` may be left out, or `measures(state)` of the server → {name: scalar}, recorded each round;
+of any slot `fits(population, cohort)`, which refuses what cannot work.
 
 Hooks never write into what they are given. Public names that are almost a hook's are refused when a method is made; a
 class calls what is its own `_name`.
@@ -185,11 +188,17 @@ class End:
     client: Client
     full_grad_at: Callable[[Vector], Vector]
     """The gradient of the task loss over the client's whole data, without augmentation."""
+    direction_sum: Callable[[], Vector]
+    """Σ_k η_k d_k, d_k the corrected gradient that the optimiser is given: −Δ_i where w ← w − ηd."""
 
     @property
     def mean_direction(self) -> Vector:
-        """−Δ_i/(Σ_k η_k): the mean over the round's steps of what the client stepped along, −Δ_i/(ηK)."""
-        return -self.delta / self.rate_sum
+        """Σ_k η_k d_k/(Σ_k η_k): the mean over the round's steps of the corrected gradient.
+
+        It is −Δ_i/(ηK) where the optimiser is plain SGD. Under another one it is summed up during the round, for values
+        with `needs = ("local:mean_direction",)`.
+        """
+        return self.direction_sum() / self.rate_sum
 
 
 @register_record

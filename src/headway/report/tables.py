@@ -130,7 +130,7 @@ def _of_accuracies(rows: Sequence[MethodNumbers]) -> list[Column]:
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
         *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
         Column("top %", lambda row: _spread(row, "best_accuracy", 100, 2)),
-        Column("client spread", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
+        Column("client spread (proxy)", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
     ]
 
 

@@ -137,7 +137,7 @@ class Checkpoint:
         write_atomically(self.folder / name, content)
         write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
         self.committed = progress.round
-        store.touched.clear()
+        store.saved()
         self._remove_others(name)
 
     def _described(self, progress: Progress, name: str, content: bytes, executor: str, rounds: str) -> Manifest:
@@ -197,7 +197,7 @@ class Checkpoint:
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
             for client, state in self.rows.load(progress.round, manifest["stamps"]):
                 store.put(client, moved(state, self.experiment.device))
-            store.touched.clear()
+            store.saved()
         return progress, store
 
     def reopen(self) -> tuple[Progress, ClientStates]:

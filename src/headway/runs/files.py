@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedRun, UserError, shown
-from headway.scenario import is_text
+from headway.setting_values import is_text
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import TypedDict, cast
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
@@ -19,15 +20,15 @@ class OwnObjects(TypedDict, total=False):
     """A user's own model, data and task; what is not given is as the scenario names it."""
 
     model: nn.Module
-    clients: Sequence[object]
+    clients: OwnClients
     test: object
     task: OwnTask
     metrics: Sequence[object]
     padding: Padding
 
 
-Clients = int | Sequence[object]
-"""A number of clients, or one dataset for each."""
+Clients = int | OwnClients
+"""A number of clients, or one dataset for each, in order or by name."""
 
 
 Metrics = str | Sequence[object]

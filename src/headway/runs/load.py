@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.data.own_tests import OwnClients
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
@@ -31,7 +32,7 @@ def load_run(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[object] | None = None,
+    clients: OwnClients | None = None,
     test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),

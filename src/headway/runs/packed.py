@@ -20,11 +20,14 @@ from headway.runs.files import parsed, read_plain
 
 NAME = "rounds.json.xz"
 _EXACT = ("accuracy", "accuracy_smoothed", "global_loss")
+QUANTILES = "client_quantiles"
 _DIGITS = 6
 _DIGITS_OF_TIMES = 3
 
 
 def _kept(name: str, value: object) -> object:
+    if name == QUANTILES and isinstance(value, list):
+        return [_kept("", one) for one in value]
     if name in _EXACT or not isinstance(value, float):
         return value
     return float(f"{value:.{_DIGITS_OF_TIMES if name.startswith('seconds_') else _DIGITS}g}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from headway.errors import DamagedRun, UserError
+from headway.measure.over_clients import MEASURED, PROXY
 from headway.records import FailedClient, RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
@@ -203,7 +204,22 @@ def _failures(value: object) -> bool:
     )
 
 
-_OTHERS = {"clients": _listed, "measured_on": _place, "failures": _failures}
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_number, value))
+
+
+_OTHERS = {
+    "clients": _listed,
+    "measured_on": _place,
+    "failures": _failures,
+    "client_scores": lambda value: value in (MEASURED, PROXY),
+    "client_metric": _text,
+    "client_quantiles": _numbers,
+}
 """What is not a number."""
 
 

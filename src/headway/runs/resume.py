@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
@@ -27,7 +28,7 @@ def resume(
     *,
     method: Method | None = None,
     model: nn.Module | None = None,
-    clients: Sequence[object] | None = None,
+    clients: OwnClients | None = None,
     test: object = None,
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),

@@ -25,7 +25,7 @@ class controlled:
     and the sign of a gradient: −Δ_i/(Σ_k η_k) is the mean gradient of the round. Uploads c_i⁺ − c_i as `control`.
     """
 
-    needs = ("message:control",)
+    needs = ("message:control", "local:mean_direction")
     provides = ("upload:control",)
 
     def client_state(self, model: Vector) -> ClientState:

@@ -17,7 +17,7 @@ class mixed:
 
     alpha: Annotated[float, Within(0, 1, open_left=True)]
 
-    needs = ("message:direction",)
+    needs = ("local:gradient_steps", "message:direction")
 
     def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
         return self.alpha * gradient + (1 - self.alpha) * step.received["direction"], memory

@@ -22,6 +22,7 @@ class nesterov:
 
     gamma: Annotated[float, Within(0, 1)]
 
+    optimises = True
     needs = ("message:velocity",)
     provides = ("upload:velocity",)
 

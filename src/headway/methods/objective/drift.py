@@ -40,7 +40,7 @@ class drift:
     program: bool = False
 
     adds = True
-    needs = ("message:control",)
+    needs = ("message:control", "local:mean_direction")
     provides = ("upload:control",)
 
     def client_state(self, model: Vector) -> ClientState:

@@ -21,6 +21,7 @@ class direction_mean:
     """
 
     adds = True
+    needs = ("local:gradient_steps",)
     provides = ("server:direction",)
 
     def server_state(self, model: Vector, population: int) -> ServerState:
