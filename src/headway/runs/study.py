@@ -291,8 +291,8 @@ def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[
             _check_comparable(seeds[0], result, frozenset())
         if twin := next((one for one in seeds if one.scenario.seed == result.scenario.seed), None):
             raise UserError(
-                f"{_where(result)}: {result.method} with seed {result.scenario.seed} is also {_where(twin)}; report one "
-                "of the two"
+                f"{_where(result)}: {result.method} with seed {result.scenario.seed} is in {_where(twin)} too; report "
+                "one of the two"
             )
         seeds.append(result)
     if not runs:
