@@ -91,19 +91,35 @@ def two_leaves(values: np.ndarray) -> Vector:
     return Vector({"a": tensor[..., :1], "b": tensor[..., 1:]})
 
 
-EXECUTORS: dict[str, Callable[[Experiment], Executor]] = {
-    name: functools.partial(make_executor, name) for name, kind in KINDS.items() if kind.device in (None, "cpu")
-} | {"pool": lambda experiment: WorkerPool(experiment, processes=2)}
-"""Every executor of the table that runs on a CPU, as its name alone makes it."""
+def made_by(name: str, chosen: Experiment) -> Executor:
+    """An executor by its full name; a pool of two workers, however many cores there are."""
+    if name.partition(":")[0] == "pool":
+        return WorkerPool(chosen, processes=2, compiled=":" in name)
+    return make_executor(name, chosen)
+
+
+ON_A_CPU = {name: kind for name, kind in KINDS.items() if kind.device in (None, "cpu")}
+EXECUTORS: dict[str, Callable[[Experiment], Executor]] = {name: functools.partial(made_by, name) for name in ON_A_CPU}
+"""Every executor of the table that runs on a CPU, uncompiled."""
 OTHERS = [name for name in EXECUTORS if name != "serial"]
 """Those that are held to serial's numbers."""
+COMPILING = (
+    pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's compiler itself
+)
+COMPILED = tuple(
+    pytest.param(f"{name}:compiled", marks=[*COMPILING, pytest.mark.soak])
+    for name, kind in ON_A_CPU.items()
+    if "compiled" in kind.forms
+)
+"""Compiled executors in a product of all methods: it takes minutes, so `make soak` plays it."""
 
 
 def played(
     chosen: Experiment, executor: str = "serial", store: ClientStates | None = None
 ) -> tuple[list[dict[str, Any]], Any]:
     """Every record of a run in memory, and where it ended."""
-    hand = EXECUTORS[executor](chosen)
+    hand = made_by(executor, chosen)
     progress = begin(chosen)
     records = []
     try:

@@ -236,8 +236,12 @@ def test_a_name_cannot_break_the_page() -> None:
 def test_a_regression_is_told_by_its_loss() -> None:
     study = study_of("fedavg", "fedacg", numeric=True)
     parsed = Parsed(page(study))
-    assert parsed.tables[0][0][1:5] == ["loss", "against best", "RMSE", "R²"]
-    assert [measure["key"] for measure in parsed.data["measures"]] == ["loss"]
+    heads = parsed.tables[0][0]
+    assert heads[1:3] == ["last loss", "against best"]
+    assert heads[-3:-1] == ["RMSE", "R²"]
+    assert not any("accuracy" in head or "client spread" in head for head in heads)
+    assert [measure["key"] for measure in parsed.data["measures"]] == ["loss", "rmse", "r2"]
+    assert [measure["higher"] for measure in parsed.data["measures"]] == [False, False, True]
     assert parsed.data["target"] is None
 
 

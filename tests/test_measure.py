@@ -230,7 +230,7 @@ class TestOverSeeds:
 class TestCommonTarget:
     def test_the_median_methods_least_seed(self) -> None:
         """Of methods ending at .5/.6, .7/.8 and .9/.9 the median one surely reaches .7."""
-        finals = [[{"accuracy": value} for value in seeds] for seeds in ((0.5, 0.6), (0.7, 0.8), (0.9, 0.9))]
+        finals = [[{"smoothed_accuracy": value} for value in seeds] for seeds in ((0.5, 0.6), (0.7, 0.8), (0.9, 0.9))]
         assert common_target(finals) == 0.7
 
 

@@ -408,22 +408,22 @@ TASKS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "numbers": (
         {"clients": [(PAIR[0], torch.tensor([0.5, 1.0, 0.0, 2.0]))], "test": (PAIR[0], torch.zeros(4))},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "",
     ),
     "binary": (
         {"clients": [(PAIR[0], FLAGS[:, 0])], "test": (PAIR[0], FLAGS[:, 0])},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "targets are all 0 or 1, but of type float32: they are learnt as numbers; if they are classes",
     ),
     "labels as floats": (
         {"clients": [(PAIR[0], PAIR[1].double())], "test": (PAIR[0], PAIR[1].double())},
-        "one number a sample, squared error, RMSE and R², no accuracy",
+        "regression of one number a sample, squared error, loss (headline), RMSE, R²",
         "targets are all whole numbers, but of type float64",
     ),
     "several labels": (
         {"clients": [(PAIR[0], FLAGS)], "test": (PAIR[0], FLAGS)},
-        "numbers of shape (2,), squared error, RMSE and R², no accuracy",
+        "regression of 2 numbers a sample, squared error, loss (headline), RMSE, R²",
         "targets are all 0 or 1: they are learnt as numbers; if a sample has one class",
     ),
 }
@@ -435,7 +435,7 @@ def test_a_run_says_what_the_task_was_taken_for(
 ) -> None:
     """A line at the start on standard error; where the targets look like classes, a warning too."""
     changes, task, doubt = TASKS[case]
-    outputs = 1 if "one number" in task else 2 if "shape (2,)" in task else 3
+    outputs = 1 if "one number" in task else 2 if "2 numbers" in task else 3
     given: dict[str, Any] = {"model": nn.Linear(2, outputs), "clients": [PAIR], "test": PAIR} | changes
     headway.compare(["fedavg", "fedacg"], rounds=1, device="cpu", executor="serial", **given)
     said = capsys.readouterr()
@@ -453,7 +453,10 @@ def test_the_command_line_says_it_too(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "told")])
     quiet = CliRunner().invoke(app, [*words, "--quiet", "--out", str(tmp_path / "quiet")])
     doubt = "headway: targets are all 0 or 1, but of type float32"
-    assert told.stderr.splitlines()[0] == "task: one number a sample, squared error, RMSE and R², no accuracy"
+    assert (
+        told.stderr.splitlines()[0]
+        == "task: regression of one number a sample, squared error, loss (headline), RMSE, R²"
+    )
     assert told.stderr.splitlines()[-1].startswith(doubt)
     assert [line[: len(doubt)] for line in quiet.stderr.splitlines()] == [doubt]
     for answer in (told, quiet):

@@ -16,7 +16,7 @@ from torch import nn
 
 from headway.measure.against_best import Against, against_best
 from headway.measure.curves import Smoothed
-from headway.measure.headline import LAST, LOSS, SMOOTHED, common_headline, headline_of, is_settled
+from headway.measure.headline import ACCURACY, LAST, SMOOTHED, common_headline, headline_of, is_settled
 from headway.measure.intervals import Difference
 from headway.report import tables
 from headway.report.figures import _draw, a_round, blank
@@ -191,11 +191,10 @@ def test_a_long_run_is_led_by_the_smoothed_accuracy() -> None:
 
 def test_evaluations_count_and_not_rounds() -> None:
     assert study_of({"fedavg": [0.6]}, rounds=60, every=2).summary()[0]["headline"] == "last_accuracy"
-    assert headline_of(50, 0.9, numeric=False) is SMOOTHED
-    assert headline_of(49, 0.9, numeric=False) is LAST
-    assert headline_of(10, 0.5, numeric=False) is SMOOTHED
-    assert headline_of(1000, 0.0, numeric=False) is LAST, "nothing is smoothed"
-    assert headline_of(0, 0.9, numeric=True) is LOSS
+    assert headline_of(ACCURACY, 50, 0.9) == SMOOTHED
+    assert headline_of(ACCURACY, 49, 0.9) == LAST
+    assert headline_of(ACCURACY, 10, 0.5) == SMOOTHED
+    assert headline_of(ACCURACY, 1000, 0.0) == LAST, "nothing is smoothed"
     assert is_settled(5, 0.0)
 
 
@@ -206,7 +205,7 @@ def test_a_curve_that_is_not_smoothed_has_one_column() -> None:
 
 
 def test_a_method_that_ended_early_does_not_choose_the_headline() -> None:
-    assert common_headline(["last_accuracy", "smoothed_accuracy"]) is SMOOTHED
+    assert common_headline([{"headline": "last_accuracy"}, {"headline": "smoothed_accuracy"}]) == SMOOTHED
     long, short = study_of({"fedavg": [0.6]}), study_of({"fedacg": [0.6]}, rounds=3)
     rows = Study({**short.runs, **long.runs}, None).summary()
     assert {row["headline"] for row in rows} == {"smoothed_accuracy"}

@@ -26,6 +26,7 @@ from headway.data.federation import Federation, Samples
 from headway.data.held_out import held_out
 from headway.engine.building import build
 from headway.errors import UserError
+from headway.measure.headline import SMOOTHED
 from headway.methods.spelling import method
 from headway.random import built
 from headway.runs.start import simulate
@@ -176,7 +177,7 @@ def test_targets_that_are_numbers_are_judged_by_the_least_loss() -> None:
     assert found.measure == "loss"
     assert found.best is found.trials[1]
     assert cells(found)[0][1] == "validation loss"
-    assert "squared error" in caption(found)
+    assert "EMA(0.5) of the loss" in caption(found)
 
 
 TINY: dict[str, Any] = {"model": "linear", "rounds": 1, "steps": 1, "device": "cpu", "executor": "serial"}
@@ -413,7 +414,7 @@ def made_up(values: dict[str, tuple[Any, ...]], halving: bool) -> Sweep:
         else Trial(one, plan[one.number % len(plan)].rounds, (0.7 + one.number / 100,), "finished")
         for one in every
     ]
-    return Sweep("fedacg", values, SMALL.changed(validation=0.1), plan, trials, "accuracy", None, "", {})
+    return Sweep("fedacg", values, SMALL.changed(validation=0.1), plan, trials, SMOOTHED, None, "", {})
 
 
 @pytest.mark.parametrize("halving", [False, True])

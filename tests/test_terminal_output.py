@@ -22,6 +22,8 @@ from headway.cli.progress import Bar
 from headway.engine.serial import Serial
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import Method
+from headway.tasks.known import classification, tokens
+from headway.tasks.task import Task
 
 LITTLE = "--model linear --rounds 2 --clients 10 --steps 1 --device cpu --eval-samples 50"
 
@@ -178,10 +180,19 @@ def test_resume_of_a_finished_comparison_with_own_objects_is_its_table(tmp_path:
 TASK = "classification of 10 classes, cross-entropy, accuracy"
 
 
-def begun(bar: Bar, method: str = "fedacg") -> None:
+def begun(bar: Bar, method: str = "fedacg", task: Task = classification) -> None:
     scenario = SimpleNamespace(seed=0, rounds=10)
-    experiment = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task_in_words=TASK)
+    experiment = SimpleNamespace(method=SimpleNamespace(name=method), scenario=scenario, task=task, task_in_words=TASK)
     bar.begins(experiment, 0, "batched")  # type: ignore[arg-type]
+
+
+def test_the_bar_shows_the_headline_of_the_task() -> None:
+    console = terminal(100)
+    with Bar(console, quiet=False) as bar:
+        begun(bar, task=tokens)
+        passed = {"seconds_training": 0.1, "seconds_evaluation": 0.0}
+        bar.round({"round": 10, **passed, "accuracy": 0.1, "perplexity_smoothed": 12.3456})
+    assert "perplexity 12.35" in shown(console)[-1]
 
 
 @pytest.mark.parametrize("seconds", [0.08, 12.3])

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from headway.runs.resume import resume
     from headway.runs.start import simulate
     from headway.runs.study import Study, compare
+    from headway.tasks.metrics import Metric
+    from headway.tasks.task import Task
     from headway.tuning.results import Sweep
     from headway.tuning.sweep import sweep
     from headway.vectors import Vector
@@ -39,10 +41,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Method",
+    "Metric",
     "Result",
     "Scenario",
     "Study",
     "Sweep",
+    "Task",
     "UserError",
     "Vector",
     "Wire",
@@ -86,6 +90,8 @@ _HOMES = {
     "headway.runs.resume": ("resume",),
     "headway.runs.start": ("simulate",),
     "headway.runs.study": ("Study", "compare"),
+    "headway.tasks.metrics": ("Metric",),
+    "headway.tasks.task": ("Task",),
     "headway.tuning.results": ("Sweep",),
     "headway.tuning.sweep": ("sweep",),
     "headway.vectors": ("Vector",),

@@ -24,7 +24,9 @@ _SETTINGS = {
     "weights": "weighting aggregation_weights",
     "dropout": "drop_rate dropout_rate drop_prob client_drop_rate",
     "model": "net network arch architecture model_name",
-    "loss": "criterion loss_fn loss_function",
+    "task": "criterion loss_fn loss_function task_type problem_type",
+    "metrics": "metric metric_fn eval_metrics",
+    "padding": "pad_value padding_value pad_token_id",
     "weight_decay": "wd l2 l2_reg weight_decay_rate",
     "clip": "clip_norm grad_clip clip_grad gradient_clip max_grad_norm clipping clip_grad_norm gradient_clip_val",
     "seed": "random_seed random_state manual_seed rng_seed",
@@ -32,7 +34,6 @@ _SETTINGS = {
     "eval_every": "eval_interval eval_gap eval_freq eval_frequency evaluation_frequency test_every test_interval "
     "eval_period evaluate_every",
     "eval_samples": "num_eval_samples test_samples",
-    "metrics": "metric",
     "target": "target_accuracy target_acc goal",
     "stop_at_target": "early_stopping early_stop stop_early auto_break",
     "validation": "val_fraction validation_split val_split valid_ratio",

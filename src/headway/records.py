@@ -13,6 +13,15 @@ class FailedClient(TypedDict):
     cause: str
 
 
+class MetricRecord(TypedDict):
+    """How the numbers of a metric are read."""
+
+    name: str
+    higher_is_better: bool
+    percent: bool
+    """Whether it is a share, which tables show in percent."""
+
+
 class OverClients(TypedDict, total=False):
     """Numbers over clients. Those that are measured and the proxy have no name in common."""
 
@@ -36,7 +45,8 @@ class OverClients(TypedDict, total=False):
 class RoundRecord(OverClients):
     """One line of rounds.jsonl. A name with `seconds` in it depends on the clock; all other numbers do not.
 
-    A record may have further numbers, which the method's slots measured, under their own names (see `value_of`).
+    A record may have further numbers, the task's metrics and what the method's slots measured, under their own names
+    (see `value_of`).
     """
 
     round: int
@@ -62,6 +72,8 @@ class RoundRecord(OverClients):
     bytes_down: NotRequired[int]
     bytes_up: NotRequired[int]
 
+    metrics: NotRequired[list[MetricRecord]]
+    """In the first round only, where it is not the accuracy alone: the task's metrics, the headline first."""
     measured_on: NotRequired[str]
     """`validation` where samples are held out; else the scores are of the test set."""
     loss: NotRequired[float]

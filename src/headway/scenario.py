@@ -41,7 +41,11 @@ _ROLE_OF_GROUP = {
 
 
 def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
-    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits."""
+    """A field of `Scenario`: its heading in --help and in TOML, its role where that is not its group's, its limits.
+
+    `later=True`: folders were written before there was this setting. They are compared and named without it where it
+    has its default, so that the folder of an earlier version is found again.
+    """
     return field(
         default=default, metadata={"group": group, "role": role or _ROLE_OF_GROUP[group], "help": help, **limits}
     )
@@ -112,6 +116,7 @@ class Scenario:
         "stop",
         "a client that fails or diverges: stop the run, or skip the client as if it had dropped out",
         among=("stop", "skip"),
+        later=True,
     )
 
     model: str = _setting("model", "cnn", "network, such as cnn, mlp, resnet18 or lenet5")
@@ -135,6 +140,7 @@ class Scenario:
         "what is learnt; auto is classification for whole numbers and regression for others; own is given in Python",
         role="problem",
         among=("auto", *TASK_NAMES, "own"),
+        later=True,
     )
     loss: str = _setting(
         "training",
@@ -155,7 +161,7 @@ class Scenario:
         "metrics beside the task's own, the headline first: mae, top5, torchmetrics:F1Score:task=binary, …",
     )
     target: float | None = _setting(
-        "watching", None, "what the headline is to reach: an accuracy as a share such as 0.8, or a loss", above=0.0
+        "watching", None, "what the smoothed headline is to reach: an accuracy as a share such as 0.8, or a loss"
     )
     eval_every: int = _setting("watching", 1, "rounds between evaluations", least=1)
     eval_samples: int | None = _setting("watching", None, "test samples, evenly spread over the set; else all", least=1)
@@ -167,8 +173,8 @@ class Scenario:
         below=1.0,
     )
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
-    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed accuracy", least=0.0, below=1.0)
-    stop_at_target: bool = _setting("watching", False, "end when the smoothed accuracy reaches the target")
+    smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
+    stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
@@ -201,13 +207,8 @@ class Scenario:
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
         if self.participation is not None and self.cohort_size is not None:
             raise UserError("participation and cohort_size are both given; give one of them")
-        if self.target is not None and self.target > 1 and self.task in ("auto", "classification") and not self.metrics:
-            raise UserError(
-                f"target is {self.target:g}; it must be at most 1.0 (an accuracy is a share; for another headline "
-                "name the task, such as --task regression)"
-            )
         if self.stop_at_target and self.target is None:
-            raise UserError("stop_at_target needs a target accuracy; set target (--target 0.8)")
+            raise UserError("stop_at_target needs a target; set it (--target 0.8)")
 
     @property
     def share(self) -> float:
@@ -257,6 +258,8 @@ def settings_of(*roles: str) -> frozenset[str]:
     return frozenset(setting.name for setting in dataclasses.fields(Scenario) if setting.metadata["role"] in roles)
 
 
+LATER = frozenset(setting.name for setting in dataclasses.fields(Scenario) if "later" in setting.metadata)
+"""Settings that are newer than the first folders."""
 FREE = settings_of("execution")
 """Settings that say where and how a run is executed: up to rounding, its numbers do not depend on them."""
 

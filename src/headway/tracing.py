@@ -15,6 +15,12 @@ def is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def is_stacked() -> bool:
+    """Whether this runs inside vmap: tensors may be those of many clients."""
+    kind = torch._C._functorch.TransformType.Vmap
+    return any(level.key() == kind for level in torch._C._functorch.get_interpreter_stack() or [])
+
+
 def is_tracing() -> bool:
     """Whether `make_fx` is recording the operations that run now as a program."""
     return get_proxy_mode() is not None

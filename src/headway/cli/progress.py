@@ -1,4 +1,4 @@
-"""A progress bar: rounds, rate, time left, current accuracy or loss."""
+"""A progress bar: rounds, rate, time left, the headline metric."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from headway.records import RoundRecord
+from headway.measure.headline import SMOOTHED, headline
+from headway.records import RoundRecord, value_of
+from headway.tasks.metrics import record_of
 
 if TYPE_CHECKING:
     from headway.engine.experiment import Experiment
@@ -58,6 +60,7 @@ class Bar:
         self.waiting = console.status("choosing an executor") if choosing and shown else None
         self.quiet = quiet
         self.task: TaskID | None = None
+        self.headline = SMOOTHED
 
     def __enter__(self) -> Bar:
         if self.waiting is not None:
@@ -75,6 +78,7 @@ class Bar:
         scenario = experiment.scenario
         given, _, how = executor.partition(" (")
         name, where = experiment.method.name, f"seed {scenario.seed} · {given}"
+        self.headline = headline(record_of(experiment.task.headline), smoothed=True)
         short = name if len(name) <= 20 else name[:19] + "…"
         if self.waiting is not None:
             self.waiting.stop()
@@ -91,8 +95,10 @@ class Bar:
     def round(self, record: RoundRecord) -> None:
         seconds = record["seconds_training"] + record["seconds_evaluation"]
         assert self.task is not None, "a round ended before its run began"
-        if "accuracy_smoothed" in record:
-            self.progress.update(self.task, score=f"accuracy {record['accuracy_smoothed']:.1%}")
+        if self.headline.curve in record:
+            level = value_of(record, self.headline.curve)
+            score = f"{level:.1%}" if self.headline.percent else f"{level:.4g}"
+            self.progress.update(self.task, score=f"{self.headline.name} {score}")
         elif "loss" in record:
             self.progress.update(self.task, score=f"loss {record['loss']:.4g}")
         speed = f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"

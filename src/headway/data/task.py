@@ -7,36 +7,29 @@ from torch import Tensor
 
 from headway.data import columns
 from headway.data.federation import Federation
+from headway.tasks.metrics import in_words
 from headway.tasks.task import Task
-
-_METRICS = {
-    "rmse": "RMSE",
-    "r2": "R²",
-    "mae": "MAE",
-    "bits_per_character": "bits a character",
-    "exact_match": "exact match",
-}
 
 
 def task_in_words(federation: Federation, task: Task) -> str:
     """`classification of 10 classes, cross-entropy, accuracy`."""
-    metrics = [_METRICS.get(metric.name, metric.name) for metric in task.metrics if metric.name != "loss"]
-    if task.name == "regression":
-        shape = columns.shapes(federation.train.y)
-        subject = f"numbers of shape {shape}" if shape else "one number a sample"
-        return f"{subject}, {task.loss_words}, {' and '.join(metrics)}, no accuracy"
-    return f"{_subject(federation, task)}, {task.loss_words}, {', '.join(metrics)}"
+    headline, *others = [in_words(metric.name) for metric in task.metrics]
+    metrics = [f"{headline} (headline)", *others] if others else [headline] if headline != "loss" else []
+    return ", ".join([_subject(federation, task), task.loss_words, *metrics])
 
 
 def _subject(federation: Federation, task: Task) -> str:
     count = federation.classes
     of_classes = f" of {count} class{'es' if count != 1 else ''}" if count else ""
+    shape = columns.shapes(federation.train.y)
+    numbers = f"{federation.outputs} numbers" if shape else "one number"
     return {
         "classification": f"classification{of_classes}",
         "tokens": f"tokens{of_classes}",
         "segmentation": f"segmentation{of_classes}",
         "multilabel": f"{federation.outputs} labels a sample",
         "binary": "yes or no a sample",
+        "regression": f"regression of {numbers} a sample",
     }.get(task.name, "a task of your own")
 
 

@@ -161,6 +161,8 @@ def _stackable() -> Iterator[None]:
     try:
         yield
     except RuntimeError as fault:
+        if "data-dependent control flow" in str(fault):
+            raise CannotExecute("its code chooses what it does by the numbers of a batch") from fault
         if any(word in str(fault) for word in _REFUSALS):
             raise CannotExecute(str(fault).strip().splitlines()[0]) from fault
         raise

@@ -180,7 +180,8 @@ def _network(module: nn.Module, scenario: Scenario, method: Method, federation: 
     """A module as a network, on the CPU in the type of the run's parameters; it is tried on two samples."""
     dtype = _DTYPES[scenario.precision]
     network = Network(module, scenario.buffers, method.needs("model")).to(torch.device("cpu"), dtype)
-    check_answer(network, federation, task, dtype)
+    with network.watched():
+        check_answer(network, federation, task, dtype)
     return network
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from headway import random
 from headway.data.columns import Tensors
 from headway.errors import UserError
 from headway.methods.slots import Output
+from headway.models.drawing import DrawsWatched, KeyedDraws
+from headway.models.pretrained import without_branches
 from headway.models.staged import branch_points
 from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
 from headway.tasks.metrics import Answer
@@ -74,10 +76,30 @@ def _parameters(module: nn.Module) -> tuple[Vector, dict[str, Tensor]]:
     return Vector(learnt), frozen
 
 
-def _buffers(module: nn.Module) -> Buffers:
-    """Copies of a module's buffers, without those that a pass is given."""
-    named = dict(module.named_buffers())
-    return {name: leaf.detach().clone() for name, leaf in named.items() if name.rsplit(".", 1)[-1] not in INJECTED}
+def _buffers(module: nn.Module, training: nn.Module) -> tuple[Buffers, Buffers]:
+    """Copies of a module's buffers: those that a pass may change, and its constants. None that a pass is given.
+
+    Constants are those that its state dict leaves out, such as the numbers of places, and the statistics of BatchNorm
+    layers that the module's own `train` leaves in evaluation mode (`training` is the module after it).
+    """
+    copies = {name: leaf.detach().clone() for name, leaf in module.named_buffers() if _own_name(name) not in INJECTED}
+    kept, measuring = module.state_dict().keys(), _measuring(training)
+    still = tuple(_prefix(name) for name in _modules(module, WeightedBatchNorm) if name not in measuring)
+    constants = {name for name in copies if name not in kept or (still and name.startswith(still))}
+    return (
+        {name: leaf for name, leaf in copies.items() if name not in constants},
+        {name: leaf for name, leaf in copies.items() if name in constants},
+    )
+
+
+def _measuring(training: nn.Module) -> list[str]:
+    """The BatchNorm layers that measure statistics in training; those frozen by the module's own `train` do not."""
+    return [name for name, norm in _modules(training, WeightedBatchNorm).items() if norm.training]
+
+
+def _own_name(path: str) -> str:
+    """A tensor's name in the module that holds it."""
+    return path.rsplit(".", 1)[-1]
 
 
 def _stages_of(module: nn.Module) -> list[nn.Module]:
@@ -94,7 +116,7 @@ class _Skeleton:
     """A copy of a module that is called with numbers from outside, and the places in it that are given more."""
 
     def __init__(self, twin: nn.Module, *, training: bool, staged: bool) -> None:
-        inner: nn.Module = copy.deepcopy(twin)
+        inner = self.inner = copy.deepcopy(twin)
         self.module = (_Stages(inner) if staged else inner).train(training)
         self.dropouts = [
             (number, _prefix(name), child)
@@ -114,7 +136,7 @@ class Network:
     """The module's computation, apart from its numbers.
 
     `parameters` (what is learnt and sent) form a `Vector`; `buffers` (BatchNorm statistics) are inputs and outputs of a
-    training pass; what a user froze (`requires_grad=False`) is a constant.
+    training pass; what a user froze (`requires_grad=False`) is a constant, as are buffers that nothing changes.
     """
 
     def __init__(self, module: nn.Module, policy: str = "average", needs: frozenset[str] = frozenset()) -> None:
@@ -122,21 +144,27 @@ class Network:
         self.needs_stages = "stages" in needs
         self.branches = branch_points(_stages_of(module)) if self.needs_stages else ()
         twin = twinned(module)
+        without_branches(twin)
         self.parameters, self.frozen = _parameters(twin)
-        self.buffers = _buffers(twin)
-        norms = _modules(twin, WeightedBatchNorm)
-        if norms and policy == "refuse":
-            raise UserError(
-                f"the model keeps batch statistics in '{next(iter(norms))}' and buffers is 'refuse'; use --buffers "
-                "average or keep-local, or a model with GroupNorm"
-            )
         self.draws = bool(_modules(twin, KeyedDropout))
         """Whether a pass in training mode draws random numbers."""
+        self._drops = False
+        """Whether the module's own code calls functions that can drop something."""
         self._training = _Skeleton(twin, training=True, staged=self.needs_stages)
         self._evaluating = _Skeleton(twin, training=False, staged=self.needs_stages)
+        self.buffers, self.constants = _buffers(twin, self._training.inner)
+        """What a pass may change, and the buffers that stay as they are and are not sent."""
+        norms = _measuring(self._training.inner)
+        if norms and policy == "refuse":
+            raise UserError(
+                f"the model keeps batch statistics in '{norms[0]}' and buffers is 'refuse'; use --buffers average or "
+                "keep-local, or a model with GroupNorm"
+            )
         self.joint = policy == "keep-local" and bool(norms)
         """Whether the statistics of a pass in evaluation mode are those of its samples: clients keep all others."""
-        for norm in _modules(self._evaluating.module, WeightedBatchNorm).values():
+        everywhere = _modules(self._evaluating.inner, WeightedBatchNorm)
+        self._measured = [everywhere[name] for name in norms]
+        for norm in self._measured:
             norm.stays_local = self.joint
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Network:
@@ -164,13 +192,28 @@ class Network:
         changed.parameters = self.parameters.map(change)
         changed.frozen = {name: change(leaf) for name, leaf in self.frozen.items()}
         changed.buffers = {name: change(leaf) for name, leaf in self.buffers.items()}
+        changed.constants = {name: change(leaf) for name, leaf in self.constants.items()}
         return changed
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around a pass in evaluation mode, in which dropout that the module calls as a function is noticed."""
+        with DrawsWatched() as watch:
+            yield
+        self._drops = watch.found
+        self.draws = self.draws or watch.found
+
+    def _keyed(self, key: Tensor) -> AbstractContextManager[object]:
+        """Around a training pass: what the module's own code drops follows from the key."""
+        return KeyedDraws(random.fold(key, -1)) if self._drops else nullcontext()
 
     def train(self, w: Vector, buffers: Buffers, x: Tensors, weight: Tensor, key: Tensor) -> tuple[Output, Buffers]:
         """A training pass and the buffers after it; rows of weight 0 have no effect on statistics."""
         skeleton, tensors = self._training, self._tensors(self._training, w, buffers, weight, key)
-        answer = functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
+        with self._keyed(key):
+            answer = functional_call(skeleton.module, tensors, *self._inputs(x), tie_weights=skeleton.tied)
         after = {name: tensors[self._prefix + name] for name in buffers}
+        self._check_constants(tensors)
         return self._output(answer), after
 
     def evaluate(self, w: Vector, buffers: Buffers, x: Tensors) -> Answer:
@@ -186,21 +229,20 @@ class Network:
     @contextmanager
     def own_statistics(self) -> Iterator[None]:
         """Inside, a pass in evaluation mode normalises with the buffers that it is given, those of one client."""
-        norms = _modules(self._evaluating.module, WeightedBatchNorm).values()
-        for norm in norms:
+        for norm in self._measured:
             norm.stays_local = False
         try:
             yield
         finally:
-            for norm in norms:
+            for norm in self._measured:
                 norm.stays_local = self.joint
 
     def resume(self, w: Vector, buffers: Buffers, stage: int, hidden: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         """Logits from the output of a stage, in training mode, buffers unchanged."""
         skeleton, tensors = self._training, self._tensors(self._training, w, buffers, weight, key)
-        return self._output(
-            functional_call(skeleton.module, tensors, (hidden, stage + 1), tie_weights=skeleton.tied)
-        ).logits
+        with self._keyed(key):
+            answer = functional_call(skeleton.module, tensors, (hidden, stage + 1), tie_weights=skeleton.tied)
+        return self._output(answer).logits
 
     @property
     def _prefix(self) -> str:
@@ -220,13 +262,22 @@ class Network:
     def _tensors(self, skeleton: _Skeleton, w: Vector, buffers: Buffers, weight: Tensor, key: Tensor) -> Buffers:
         """All numbers that a pass reads, by name; it assigns new buffers there."""
         own = {name: buffer.clone() if name in skeleton.written else buffer for name, buffer in buffers.items()}
-        tensors: Buffers = {**self.frozen, **w.leaves, **own}
+        tensors: Buffers = {**self.frozen, **self.constants, **w.leaves, **own}
         for number, place, child in skeleton.dropouts:
             child.calls = 0
             tensors[place + "headway_key"] = random.fold(key, number)
         for place in skeleton.norms:
             tensors[place + "headway_weight"] = weight
         return {self._prefix + name: tensor for name, tensor in tensors.items()} if self._prefix else tensors
+
+    def _check_constants(self, tensors: Buffers) -> None:
+        """Refuse a module that changes a buffer which is not kept."""
+        for name, constant in self.constants.items():
+            if tensors[self._prefix + name] is not constant or constant._version:
+                raise UserError(
+                    f"the model changes its buffer '{name}' in training, which its state dict leaves out, so that it "
+                    "would be lost; register it with persistent=True"
+                )
 
     def _output(self, answer: Any) -> Output:
         """A pass's answer: logits, and the outputs of stages where these are asked for.
@@ -248,8 +299,9 @@ class Network:
         filled = copy.deepcopy(self.original).to(next(iter(w.leaves.values())).dtype)
         state = {name: tensor.detach().cpu() for name, tensor in {**self.frozen, **w.leaves, **buffers}.items()}
         filled.load_state_dict({**filled.state_dict(), **{k: v for k, v in state.items() if k in filled.state_dict()}})
-        for child in filled.modules() if self.joint else ():
-            if isinstance(child, _BatchNorm):
+        local = _measuring(self._training.inner) if self.joint else []
+        for name, child in filled.named_modules():
+            if isinstance(child, _BatchNorm) and name in local:
                 child.track_running_stats = False
                 child.running_mean = child.running_var = child.num_batches_tracked = None
         return filled

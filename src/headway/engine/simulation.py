@@ -15,9 +15,11 @@ from headway.engine.experiment import Experiment
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
 from headway.errors import UserError
-from headway.measure.curves import Smoothed
-from headway.records import OverClients, RoundRecord
-from headway.tasks.metrics import METRICS
+from headway.measure.curves import Smoothed, reaches
+from headway.measure.headline import ACCURACY
+from headway.records import MetricRecord, OverClients, RoundRecord
+from headway.tasks.metrics import METRICS, record_of
+from headway.tasks.task import Task
 from headway.trees import copied
 
 
@@ -31,7 +33,7 @@ class Progress:
     bytes_up: int = 0
     steps: int = 0
     smoothed: Smoothed = field(default_factory=Smoothed)
-    """The smoothed accuracy of the rounds that were evaluated."""
+    """The smoothed headline metric of the rounds that were evaluated."""
     best: GlobalState | None = None
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
@@ -44,7 +46,7 @@ class Progress:
 
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
-    *("measured_on", "chain"),
+    *("measured_on", "metrics", "chain"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
     *OverClients.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
@@ -72,7 +74,7 @@ def _is_at_target(experiment: Experiment, progress: Progress) -> bool:
     target, level = experiment.scenario.target, progress.smoothed
     if target is None or not level.weight:
         return False
-    return level.level >= target if experiment.task.headline.higher_is_better else level.level <= target
+    return reaches(level.level, target, experiment.task.headline.higher_is_better)
 
 
 def _with_best(progress: Progress, loss: float | None) -> Progress:
@@ -82,9 +84,9 @@ def _with_best(progress: Progress, loss: float | None) -> Progress:
     return replace(progress, best=_own(progress.model), best_loss=loss)
 
 
-def _finite(measures: dict[str, float]) -> dict[str, float]:
+def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
     """What slots measured, without what is not a finite number."""
-    for name in measures.keys() & _TAKEN:
+    for name in measures.keys() & (_TAKEN | {metric.name for metric in task.metrics}):
         raise UserError(f"a slot measures '{name}', which is a name of Headway's own; call it otherwise")
     return {name: value for name, value in measures.items() if math.isfinite(value)}
 
@@ -107,7 +109,14 @@ def simulate(
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        yield cast(RoundRecord, {**_numbers(progress, outcome), **scores, **seconds}), progress
+        told = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
+        yield cast(RoundRecord, told), progress
+
+
+def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:
+    """How the metrics are read: said in the first round's record, where they are not the accuracy alone."""
+    metrics = [record_of(metric) for metric in experiment.task.metrics]
+    return {"metrics": metrics} if round == 1 and metrics != [ACCURACY] else {}
 
 
 def _trained(progress: Progress, state: GlobalState, outcome: RoundOutcome) -> Progress:
@@ -122,11 +131,11 @@ def _trained(progress: Progress, state: GlobalState, outcome: RoundOutcome) -> P
     )
 
 
-def _numbers(progress: Progress, outcome: RoundOutcome) -> dict[str, object]:
+def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) -> dict[str, object]:
     """What the record of the round that `progress` has reached says of its training, in the order of the file."""
     known = {name: value for name, value in vars(outcome).items() if value is not None and name != "measures"}
     totals = {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
-    return {"round": progress.round, **_finite(outcome.measures), **known, **totals}
+    return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
 
 
 def _evaluated(

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from headway.data.federation import Federation
 from headway.errors import UserError
+from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.methods.method import Method
+from headway.records import RoundRecord
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask, task_of
-from headway.tasks.metrics import Metric
+from headway.tasks.metrics import METRICS, Metric, in_words, loss
 from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import Task
 
@@ -26,7 +28,21 @@ def task_for(scenario: Scenario, federation: Federation, own: OwnTask | None, me
     given = own if own is not None else scenario.task if scenario.task != "auto" else _inferred(federation)
     if isinstance(given, str):
         _check_fits(given, federation)
-    return task_of(given, metrics or _named(scenario), squared=scenario.loss == "squared")
+    task = task_of(given, metrics or _named(scenario), squared=scenario.loss == "squared")
+    for metric in task.metrics:
+        _check_name(metric)
+    return task
+
+
+_TAKEN = {*RoundRecord.__annotations__, *RunNumbers.__annotations__, *MethodNumbers.__annotations__} - METRICS.keys()
+"""Names in records and summaries, which a metric of the user's own may not take."""
+
+
+def _check_name(metric: Metric) -> None:
+    name = metric.name
+    formed = name.startswith(("smoothed_", "last_", "best_")) or name.endswith(("_smoothed", "_std", "_each"))
+    if metric != loss and (name in _TAKEN or formed):
+        raise UserError(f"a metric is called '{name}', which is a name of Headway's own; call it otherwise")
 
 
 def named_task(scenario: Scenario, own: OwnTask | None) -> str:
@@ -91,5 +107,7 @@ def check_target(scenario: Scenario, method: Method, federation: Federation, tas
 
 
 def _check_reachable(target: float, headline: Metric) -> None:
-    if headline.percent and target > 1:
-        raise UserError(f"target is {target:g}, but {headline.name} is a share; give one such as 0.8")
+    """Refuse a share outside of 0 to 1; any number may be the target of another metric."""
+    if headline.percent and not 0 < target <= 1:
+        limit = "above 0.0" if target <= 0 else "at most 1.0"
+        raise UserError(f"target is {target:g}; it must be {limit}, as {in_words(headline.name)} is a share")

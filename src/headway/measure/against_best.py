@@ -78,7 +78,7 @@ def beside_best(rows: Sequence[MethodNumbers], each: Mapping[str, Mapping[int, R
     `each` has the summaries of every seed, by method, of those that may be compared: a run that did not come to its
     end is not among them. A method is left out where some seed of it has no such number.
     """
-    lead = common_headline(row["headline"] for row in rows)
+    lead = common_headline(rows)
     scores = _against(each, lead.key, lead.higher_is_better)
     rounds = _against(each, "rounds_to_target", higher_is_better=False)
     return [

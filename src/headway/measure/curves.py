@@ -1,4 +1,4 @@
-"""Accuracy over rounds: smoothing, accuracy at a round, and what it took to reach a target."""
+"""A metric over rounds: its smoothing, its value at a round, and what it took to reach a target."""
 
 from __future__ import annotations
 
@@ -39,12 +39,19 @@ class Crossing:
         return self.bytes_down + self.bytes_up
 
 
-def crossing(records: Sequence[RoundRecord], curve: str, target: float | None) -> Crossing | None:
-    """Where `curve` ("accuracy" or "accuracy_smoothed") first is at least the target; None where it never is."""
+def crossing(
+    records: Sequence[RoundRecord], curve: str, target: float | None, higher_is_better: bool = True
+) -> Crossing | None:
+    """Where `curve` ("accuracy_smoothed", "perplexity") first is at least, or at most, the target; None if never."""
     for record in records:
-        if target is not None and curve in record and value_of(record, curve) >= target:
+        if target is not None and curve in record and reaches(value_of(record, curve), target, higher_is_better):
             return Crossing(record["round"], record["bytes_down_total"], record["bytes_up_total"])
     return None
+
+
+def reaches(value: float, target: float, higher_is_better: bool) -> bool:
+    """Whether a value is as good as the target."""
+    return value >= target if higher_is_better else value <= target
 
 
 def level_at(records: Sequence[RoundRecord], curve: str, round: int) -> float | None:
@@ -53,23 +60,25 @@ def level_at(records: Sequence[RoundRecord], curve: str, round: int) -> float | 
     return values[-1] if values else None
 
 
-def top(records: Sequence[RoundRecord]) -> float | None:
-    """The largest raw accuracy of any evaluation."""
-    return max((record["accuracy"] for record in records if "accuracy" in record), default=None)
+def top(records: Sequence[RoundRecord], metric: str = "accuracy", higher_is_better: bool = True) -> float | None:
+    """The best raw value of any evaluation."""
+    values = [value_of(record, metric) for record in records if metric in record]
+    return (max if higher_is_better else min)(values, default=None)
 
 
 @dataclass(frozen=True)
-class Accuracies:
-    """Where a run ended: its highest accuracy of any evaluation, its last one, and its last smoothed one."""
+class End:
+    """Where a run ended: the best value of a metric in any evaluation, its last one, and its last smoothed one."""
 
     best: float | None
     last: float | None
     smoothed: float | None
 
 
-def accuracies(records: Sequence[RoundRecord]) -> Accuracies:
+def end_of(records: Sequence[RoundRecord], metric: str = "accuracy", higher_is_better: bool = True) -> End:
     end = int(records[-1]["round"]) if records else 0
-    return Accuracies(top(records), level_at(records, "accuracy", end), level_at(records, "accuracy_smoothed", end))
+    smoothed = level_at(records, f"{metric}_smoothed", end)
+    return End(top(records, metric, higher_is_better), level_at(records, metric, end), smoothed)
 
 
 def common(seeds: Sequence[Sequence[RoundRecord]], key: str) -> list[list[RoundRecord]]:

@@ -1,30 +1,101 @@
-"""Which number a run or a table leads with: the smoothed accuracy, the last one where runs are short, or the loss."""
+"""Which number a run or a table leads with: the headline metric, smoothed, or the last one where runs are short."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from headway.measure.numbers import MethodNumbers, RunNumbers
+from headway.records import MetricRecord, RoundRecord
+from headway.tasks.metrics import METRICS, in_words, loss, record_of
 
 _MEMORIES = 5
 """A smoothed curve leads after this many times its memory of 1/(1 − keep) evaluations: after 50 with 0.9."""
+
+ACCURACY = record_of(METRICS["accuracy"])
+"""How the accuracy of classes is read: the only metric of records that do not say which they have."""
+_OF_NUMBERS = [record_of(one) for one in (loss, METRICS["rmse"], METRICS["r2"])]
 
 
 @dataclass(frozen=True)
 class Headline:
     """A number of the summary, and how it is written."""
 
-    key: str
-    words: str
+    metric: str
+    """The name of the metric in a round's record."""
+    smoothed: bool
     higher_is_better: bool = True
-    scale: float = 100
-    digits: int = 2
+    percent: bool = True
+
+    @property
+    def key(self) -> str:
+        """Its key in the summary of a run."""
+        return f"{'smoothed' if self.smoothed else 'last'}_{self.metric}"
+
+    @property
+    def curve(self) -> str:
+        """Its name in a round's record."""
+        return f"{self.metric}_smoothed" if self.smoothed else self.metric
+
+    @property
+    def name(self) -> str:
+        """The metric in words."""
+        return in_words(self.metric)
+
+    @property
+    def words(self) -> str:
+        """What a column of it is called."""
+        return f"{'smoothed' if self.smoothed else 'last'} {self.name}{self.unit}"
+
+    @property
+    def unit(self) -> str:
+        """What stands behind the name of a share."""
+        return " %" if self.percent else ""
+
+    @property
+    def scale(self) -> float:
+        return 100 if self.percent else 1
+
+    @property
+    def digits(self) -> int:
+        return 2 if self.percent else 4
+
+    @property
+    def other(self) -> Headline:
+        """The last value in place of the smoothed one, and the other way round."""
+        return headline(self.record, not self.smoothed)
+
+    @property
+    def record(self) -> MetricRecord:
+        return {"name": self.metric, "higher_is_better": self.higher_is_better, "percent": self.percent}
+
+    def target(self, value: float) -> str:
+        """A target as it is written."""
+        return f"{value * 100:.1f} %" if self.percent else f"{value:.4g}"
 
 
-SMOOTHED = Headline("smoothed_accuracy", "smoothed accuracy %")
-LAST = Headline("last_accuracy", "last accuracy %")
-LOSS = Headline("loss", "loss", higher_is_better=False, scale=1, digits=4)
-HEADLINES = {one.key: one for one in (SMOOTHED, LOSS, LAST)}
-"""By the key that a summary has; of several runs' the first of these leads."""
+def headline(metric: MetricRecord, smoothed: bool) -> Headline:
+    return Headline(metric["name"], smoothed, metric["higher_is_better"], metric["percent"])
+
+
+SMOOTHED, LAST = headline(ACCURACY, smoothed=True), headline(ACCURACY, smoothed=False)
+
+
+def metrics_of(records: Sequence[RoundRecord]) -> list[MetricRecord]:
+    """The metrics of a run and how they are read, the headline first.
+
+    A run with others than the accuracy says so in its first round. Earlier versions had the loss where there is none.
+    """
+    told = next((record["metrics"] for record in records if "metrics" in record), None)
+    if told:
+        return told
+    numeric = any("rmse" in record for record in records) and not any("accuracy" in record for record in records)
+    return _OF_NUMBERS if numeric else [ACCURACY]
+
+
+def metrics_in(numbers: RunNumbers | MethodNumbers) -> list[MetricRecord]:
+    """The metrics that a summary has, the headline first."""
+    return numbers.get("metrics") or [ACCURACY]
 
 
 def is_settled(evaluations: float, keep: float) -> bool:
@@ -35,14 +106,13 @@ def is_settled(evaluations: float, keep: float) -> bool:
     return evaluations * (1 - keep) >= _MEMORIES - 1e-9
 
 
-def headline_of(evaluations: int, keep: float, numeric: bool) -> Headline:
-    """Of one run; `numeric`: its targets are numbers, so that it has a loss and no accuracy."""
-    if numeric:
-        return LOSS
-    return SMOOTHED if keep > 0 and is_settled(evaluations, keep) else LAST
+def headline_of(metric: MetricRecord, evaluations: int, keep: float) -> Headline:
+    """Of one run with this many values of the smoothed curve."""
+    return headline(metric, keep > 0 and is_settled(evaluations, keep))
 
 
-def common_headline(keys: Iterable[str]) -> Headline:
-    """What several runs lead with together: one that ended early does not decide."""
-    given = set(keys)
-    return next(one for one in HEADLINES.values() if one.key in given)
+def common_headline(numbers: Iterable[RunNumbers | MethodNumbers]) -> Headline:
+    """What several runs lead with together: smoothed where one is, so that one that ended early does not decide."""
+    found = [(one["headline"], metrics_in(one)[0]) for one in numbers]
+    metric = found[0][1]
+    return headline(metric, any(key == headline(metric, smoothed=True).key for key, _ in found))

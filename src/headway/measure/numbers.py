@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NotRequired, TypedDict, cast
 
+from headway.records import MetricRecord
+
 Verdict = Literal["best", "distinguishable", "not distinguishable", "needs 3 seeds", "same in every seed"]
 
 
@@ -15,6 +17,11 @@ class RunNumbers(TypedDict, total=False):
     measured_on: str
     headline: str
     """The key of the number that a table leads with."""
+    metrics: list[MetricRecord]
+    """Where they are not the accuracy alone: the task's metrics, the headline first.
+
+    Of a headline M there are `smoothed_M`, `last_M` and `best_M`; of each other metric its last value, by its name.
+    """
     smoothed_accuracy: float | None
     last_accuracy: float | None
     best_accuracy: float | None
@@ -97,6 +104,7 @@ class MethodNumbers(ClientNumbers):
     target: float | None
     measured_on: str
     headline: str
+    metrics: NotRequired[list[MetricRecord]]
     rounds: int
     smoothed_accuracy: float | None
     smoothed_accuracy_std: float | None

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import cast
 
-from headway.measure.curves import accuracies, crossing, level_at
-from headway.measure.headline import common_headline, headline_of
+from headway.measure.curves import crossing, end_of, level_at
+from headway.measure.headline import ACCURACY, common_headline, headline_of, metrics_in, metrics_of
 from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
 from headway.measure.over_clients import AVERAGED, last_over_clients, of_several
-from headway.records import RoundRecord
+from headway.records import MetricRecord, RoundRecord
 
 _NO_ROUND: RoundRecord = {
     "round": 0,
@@ -27,13 +27,15 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
     """The numbers of one run."""
     last = records[-1] if records else _NO_ROUND
     round, down, up = last["round"], last.get("bytes_down_total", 0), last.get("bytes_up_total", 0)
-    end, rmse = accuracies(records), level_at(records, "rmse", round)
-    evaluations, numeric = sum("accuracy" in record for record in records), end.last is None and rmse is not None
-    smooth, raw = crossing(records, "accuracy_smoothed", target), crossing(records, "accuracy", target)
-    return {
+    end, metrics = end_of(records), metrics_of(records)
+    lead, rises = metrics[0]["name"], metrics[0]["higher_is_better"]
+    evaluations = sum(f"{lead}_smoothed" in record for record in records)
+    smooth = crossing(records, f"{lead}_smoothed", target, rises)
+    raw = crossing(records, lead, target, rises)
+    numbers: RunNumbers = {
         "rounds": round,
         "measured_on": last.get("measured_on", "test"),
-        "headline": headline_of(evaluations, smoothing, numeric).key,
+        "headline": headline_of(metrics[0], evaluations, smoothing).key,
         "smoothed_accuracy": end.smoothed,
         "last_accuracy": end.last,
         "best_accuracy": end.best,
@@ -41,7 +43,7 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
         "accuracy_raw": end.last,
         "accuracy_top": end.best,
         "loss": level_at(records, "loss", round),
-        "rmse": rmse,
+        "rmse": level_at(records, "rmse", round),
         "r2": level_at(records, "r2", round),
         **last_over_clients(records),
         "target": target,
@@ -56,6 +58,17 @@ def summarise(records: Sequence[RoundRecord], target: float | None, smoothing: f
         "seconds": sum(record["seconds_training"] + record["seconds_evaluation"] for record in records),
         **_failed(records),
     }
+    return numbers if metrics == [ACCURACY] else cast(RunNumbers, {**numbers, **_of_metrics(records, metrics)})
+
+
+def _of_metrics(records: Sequence[RoundRecord], metrics: list[MetricRecord]) -> dict[str, object]:
+    """The numbers of metrics, where they are not the accuracy alone: of the headline three, of others the last one."""
+    lead, others = metrics[0], [metric["name"] for metric in metrics[1:]]
+    end, round = end_of(records, lead["name"], lead["higher_is_better"]), records[-1]["round"]
+    found: dict[str, object] = {"metrics": metrics}
+    for kind, value in (("smoothed", end.smoothed), ("last", end.last), ("best", end.best)):
+        found[f"{kind}_{lead['name']}"] = value
+    return found | {name: level_at(records, name, round) for name in others if name != "accuracy"}
 
 
 def _failed(records: Sequence[RoundRecord]) -> RunNumbers:
@@ -101,17 +114,26 @@ def over_seeds(name: str, summaries: Sequence[RunNumbers]) -> MethodNumbers:
         "seeds": len(summaries),
         "target": summaries[0]["target"],
         "measured_on": summaries[0]["measured_on"],
-        "headline": common_headline(summary["headline"] for summary in summaries).key,
+        "headline": common_headline(summaries).key,
         "rounds": max(summary["rounds"] for summary in summaries),
         **of_several(summaries),
     }
-    for key in _AVERAGED + _REACHED:
+    metrics = metrics_in(summaries[0])
+    if metrics != [ACCURACY]:
+        combined["metrics"] = metrics
+    for key in dict.fromkeys([*_AVERAGED, *_keys(metrics), *_REACHED]):
         values = [number_of(summary, key) for summary in summaries]
         combined[key], combined[f"{key}_std"] = _mean_and_deviation(values)
         if key in _REACHED:
             combined[f"{key}_each"] = values
     combined["seeds_reaching_target"] = sum(summary["rounds_to_target"] is not None for summary in summaries)
     return cast(MethodNumbers, combined)
+
+
+def _keys(metrics: list[MetricRecord]) -> list[str]:
+    """What a summary calls the numbers of metrics."""
+    lead, *others = [metric["name"] for metric in metrics]
+    return [f"{kind}_{lead}" for kind in ("smoothed", "last", "best")] + [one for one in others if one != "accuracy"]
 
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
@@ -123,11 +145,12 @@ def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, f
 
 
 def common_target(methods: Sequence[Sequence[RunNumbers]]) -> float | None:
-    """Where none is given: what the median method (the papers' choice) ends with in its least seed, smoothed."""
-    least = []
+    """Where none is given: what the median method (the papers' choice) ends with in its worst seed, smoothed."""
+    (lead, *_), worst = metrics_in(methods[0][0]), []
     for seeds in methods:
-        finals = [summary["accuracy"] for summary in seeds]
+        finals = [number_of(summary, f"smoothed_{lead['name']}") for summary in seeds]
         known = [value for value in finals if value is not None]
         if len(known) == len(finals):
-            least.append(min(known))
-    return statistics.median_low(least) if least else None
+            worst.append((min if lead["higher_is_better"] else max)(known))
+    median = statistics.median_low if lead["higher_is_better"] else statistics.median_high
+    return median(worst) if worst else None

@@ -35,12 +35,18 @@ class KeyedDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if self.p == 1:
-            return x * 0
-        shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.spatial else x.shape
-        kept = random.uniform(random.fold(self.headway_key, self.calls), tuple(shape)) >= self.p
+        key = random.fold(self.headway_key, self.calls)
         self.calls += 1
-        return x * kept.to(x.dtype) / (1 - self.p)
+        return dropped(x, self.p, key, self.spatial)
+
+
+def dropped(x: Tensor, p: float, key: Tensor, spatial: bool) -> Tensor:
+    """x · b/(1−p), b ~ Bernoulli(1−p) from (key, element); the same b for a whole channel where it is `spatial`."""
+    if p == 1:
+        return x * 0
+    shape = x.shape[:2] + (1,) * (x.dim() - 2) if spatial else x.shape
+    kept = random.uniform(key, tuple(shape)) >= p
+    return x * kept.to(x.dtype) / (1 - p)
 
 
 class WeightedBatchNorm(nn.Module):

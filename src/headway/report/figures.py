@@ -1,4 +1,4 @@
-"""Accuracy (the loss, where targets are numbers) over rounds and over megabytes; and how every picture looks."""
+"""The headline metric over rounds and over megabytes; and how every picture looks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from headway.data.participation import in_words
 from headway.errors import UserError
 from headway.measure.curves import common
-from headway.measure.headline import LAST, LOSS, SMOOTHED
 from headway.records import RoundRecord, value_of
 from headway.runs.study import Study
 
@@ -38,12 +37,15 @@ def a_round(record: RoundRecord) -> float:
     return float(record["round"])
 
 
-def curve(seeds: Sequence[Sequence[RoundRecord]], key: str, place: Place) -> tuple[np.ndarray, np.ndarray]:
+def curve(
+    seeds: Sequence[Sequence[RoundRecord]], key: str, place: Place, scale: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Places, shape (evaluations,), and values, shape (seeds, evaluations), where every seed was evaluated.
 
-    Values of one round belong together. A place is the mean of the seeds' own. Accuracies are percentages.
+    Values of one round belong together. A place is the mean of the seeds' own. Without a scale, accuracies are
+    percentages.
     """
-    scale = 100 if key.startswith("accuracy") else 1
+    scale = scale or (100 if key.startswith("accuracy") else 1)
     shared = common(seeds, key)
     places = [sum(map(place, records)) / len(seeds) for records in shared]
     values = [[value_of(records[seed], key) * scale for records in shared] for seed in range(len(seeds))]
@@ -98,30 +100,26 @@ def shrunk(path: Path) -> Path:
     return path
 
 
-_DRAWN = {LOSS: ("loss", "loss"), SMOOTHED: ("accuracy_smoothed", "accuracy"), LAST: ("accuracy", "accuracy")}
-"""The thick and the thin curves, by what the table leads with."""
-
-
 def _megabytes(record: RoundRecord) -> float:
     return float(record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
 
 
 def _draw(axes: Axes, study: Study, place: Place) -> None:
-    thick, thin = _DRAWN[study.headline]
+    first = study.headline
     for number, (name, results) in enumerate(study.runs.items()):
         seeds = [one.records for one in results]
-        raw_line(axes, *curve(seeds, thin, place), **line(number))
-        mean_line(axes, *curve(seeds, thick, place), label=name, **line(number))
+        raw_line(axes, *curve(seeds, first.metric, place, first.scale), **line(number))
+        mean_line(axes, *curve(seeds, first.curve, place, first.scale), label=name, **line(number))
 
 
 def compare_picture(study: Study, path: Path) -> Path:
-    """Smoothed accuracy (thick), raw accuracy (thin) or the loss, ± one deviation over seeds, and the target.
+    """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
-    Of short runs the raw accuracy is thick too: what is smoothed would be behind it.
+    Of short runs the raw metric is thick too: what is smoothed would be behind it.
     """
     import matplotlib
 
-    numeric = study.headline is LOSS
+    first = study.headline
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
@@ -133,13 +131,15 @@ def compare_picture(study: Study, path: Path) -> Path:
         ):
             _draw(axes, study, place)
             if study.target is not None:
-                axes.axhline(study.target * 100, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+                axes.axhline(
+                    study.target * first.scale, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0
+                )
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
             tidy(axes)
-        left.set_ylabel(f"{judged} loss, mean squared error" if numeric else f"{judged} accuracy, %")
+        left.set_ylabel(f"{judged} {first.name}{', %' if first.percent else ''}")
         if len(study.runs) <= 8:
-            right.legend(frameon=False, loc="upper right" if numeric else "lower right")
+            right.legend(frameon=False, loc=f"{'lower' if first.higher_is_better else 'upper'} right")
         else:
             figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
         figure.suptitle(

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.data.participation import in_words
-from headway.measure.headline import LAST, LOSS, SMOOTHED, Headline, common_headline
+from headway.measure.headline import Headline, common_headline, headline, metrics_in
 from headway.measure.numbers import MethodNumbers, number_of
 from headway.scenario import Scenario
 
@@ -60,16 +60,13 @@ class Column:
     heading: str
     write: Callable[[MethodNumbers], str]
     best: tuple[str, int] | None = None
+    falls: bool = False
+    """Whether it is a metric of which less is better."""
 
 
 def lead(rows: Sequence[MethodNumbers]) -> Headline:
     """The number that the table leads with."""
-    return common_headline(row["headline"] for row in rows)
-
-
-def is_numeric(rows: Sequence[MethodNumbers]) -> bool:
-    """Whether the targets are numbers: there are losses and no accuracies."""
-    return lead(rows) is LOSS
+    return common_headline(rows)
 
 
 Compared = Literal["against_best", "rounds_against_best"]
@@ -96,25 +93,21 @@ def number_and_word(text: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (text, "")
 
 
-def _of_losses() -> list[Column]:
-    return [
-        Column("loss", lambda row: _spread(row, "loss", 1, 4), ("loss", 1)),
-        Column(AGAINST, lambda row: _against(row, "against_best", 1, 4)),
-        Column("RMSE", lambda row: _spread(row, "rmse", 1, 4)),
-        Column("R²", lambda row: _spread(row, "r2", 1, 4)),
-        Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
-    ]
+def _metric(heading: str, key: str, read: Headline, leads: bool = False) -> Column:
+    """A metric's number, written as its headline is."""
+    best = (key, -1 if read.higher_is_better else 1) if leads else None
+    return Column(heading, lambda row: _spread(row, key, read.scale, read.digits), best, not read.higher_is_better)
 
 
-def _of_accuracies(rows: Sequence[MethodNumbers]) -> list[Column]:
-    target, first = rows[0]["target"], lead(rows)
-    mark = "target" if target is None else f"{target * 100:.1f} %"
+def _of_headline(rows: Sequence[MethodNumbers], first: Headline) -> list[Column]:
+    """The headline metric in its forms, and what it took to reach the target."""
+    target, other, kind = rows[0]["target"], first.other, "top" if first.metric == "accuracy" else f"best {first.name}"
+    mark = "target" if target is None else first.target(target)
     digits = 1 if rows[0]["seeds"] > 1 else 0
-    smooth = any(number_of(row, SMOOTHED.key) != number_of(row, LAST.key) for row in rows)
-    other, named = (LAST, "last %") if first is SMOOTHED else (SMOOTHED, "smoothed %")
+    smooth = any(number_of(row, first.key) != number_of(row, other.key) for row in rows)
     return [
-        Column(first.words, lambda row: _spread(row, first.key, 100, 2), (first.key, -1)),
-        Column(AGAINST, lambda row: _against(row, "against_best", 100, 2)),
+        _metric(first.words, first.key, first, leads=True),
+        Column(AGAINST, lambda row: _against(row, "against_best", first.scale, first.digits)),
         Column(
             f"rounds to {mark}",
             lambda row: _to_target(row, "rounds_to_target", row["rounds_to_target_each"], 1, digits, row["rounds"]),
@@ -128,12 +121,24 @@ def _of_accuracies(rows: Sequence[MethodNumbers]) -> list[Column]:
             ),
         ),
         Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
-        *([Column(named, lambda row: _spread(row, other.key, 100, 2))] if smooth else []),
-        Column("top %", lambda row: _spread(row, "best_accuracy", 100, 2)),
-        Column("client spread (proxy)", lambda row: _spread(row, "client_accuracy_std", 100, 2)),
+        *([_metric(f"{other.words.partition(' ')[0]}{first.unit}", other.key, first)] if smooth else []),
+        _metric(f"{kind}{first.unit}", f"best_{first.metric}", first),
     ]
 
 
+def _of_others(rows: Sequence[MethodNumbers]) -> list[Column]:
+    """The last value of every other metric, and the spread over clients where it is known."""
+    found = []
+    for metric in metrics_in(rows[0])[1:]:
+        one = headline(metric, smoothed=False)
+        key = one.key if one.metric == "accuracy" else one.metric
+        found.append(_metric(f"{one.name}{one.unit}", key, one))
+    if lead(rows).metric == "accuracy" or any(row.get("client_accuracy_std") is not None for row in rows):
+        found.append(Column(CLIENT_SPREAD, lambda row: _spread(row, "client_accuracy_std", 100, 2)))
+    return found
+
+
+CLIENT_SPREAD = "client spread (proxy)"
 AGAINST, ROUNDS_AGAINST = "against best", "rounds against best"
 _KEYS: dict[str, Compared] = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
 
@@ -142,7 +147,8 @@ def columns(rows: Sequence[MethodNumbers]) -> list[Column]:
     """Most important first; differences only where there are several methods to compare."""
     found = [
         Column("method", _label),
-        *(_of_losses() if is_numeric(rows) else _of_accuracies(rows)),
+        *_of_headline(rows, lead(rows)),
+        *_of_others(rows),
         Column("seconds", lambda row: f"{row['seconds']:.1f}"),
     ]
     return [one for one in found if one.heading not in _KEYS or any(row.get(_KEYS[one.heading]) for row in rows)]
@@ -155,7 +161,7 @@ def cells(rows: Sequence[MethodNumbers]) -> tuple[list[str], list[list[str]]]:
 
 
 def best(rows: Sequence[MethodNumbers]) -> set[tuple[int, int]]:
-    """(row, column) of the highest accuracy and of the fewest rounds to the target, or of the least loss.
+    """(row, column) of the best headline and of the fewest rounds to the target.
 
     Of equal ones all; of runs that did not come to their end none.
     """
@@ -171,18 +177,15 @@ def best(rows: Sequence[MethodNumbers]) -> set[tuple[int, int]]:
 
 
 def caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
-    """What was run, and what the accuracy is."""
+    """What was run, and what the headline is."""
     most = max(row["rounds"] for row in rows)
     seeds = f"{rows[0]['seeds']} seed{'s' if rows[0]['seeds'] > 1 else ''}"
     ema = f"EMA({scenario.smoothing:g})"
-    measure = {
-        LOSS: "loss is the mean squared error",
-        SMOOTHED: f"accuracy is {ema}",
-        LAST: "accuracy is that of the last evaluation",
-    }[lead(rows)]
+    first = lead(rows)
+    measure = f"{first.name} is {ema if first.smoothed else 'that of the last evaluation'}"
     if scenario.validation is not None:
         measure = f"validation {measure}, on {100 * scenario.validation:.3g} % of each client's samples, held out"
-    if lead(rows) is LAST and scenario.smoothing and rows[0]["target"] is not None:
+    if not first.smoothed and scenario.smoothing and rows[0]["target"] is not None:
         measure += f"; the target is one of {ema}, which is behind it in few rounds"
     spread = ", ± over seeds" if rows[0]["seeds"] > 1 else ""
     return (

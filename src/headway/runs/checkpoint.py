@@ -218,7 +218,9 @@ class Checkpoint:
             )
 
     def _models(self, path: Path, digest: str) -> tuple[GlobalState, GlobalState | None]:
-        tensors = with_current_names(read_tensors(path, digest), self._parts)
+        constants = {f"{place}buffers/{name}" for name in self.experiment.network.constants for place in ("", "best/")}
+        read = {name: leaf for name, leaf in read_tensors(path, digest).items() if name not in constants}  # once kept
+        tensors = with_current_names(read, self._parts)
         template = _tree(begin(self.experiment))
         expected = named_leaves(template)
         if {path: leaf.shape for path, leaf in expected.items()} != {

@@ -2,7 +2,8 @@
 
 A function is its source where there is one, else its bytecode with the version of Python; with it go its defaults, the
 values that it closes over and the global names of its body. A class is its source and those of its bases. An object is
-its class and its fields. What is imported from Python, PyTorch, NumPy, SciPy or Headway is named, not read.
+its class and its fields. What is imported from Python, PyTorch, NumPy, SciPy or Headway is named, not read. So are the
+layers of transformers and peft, with their configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from torch import Tensor, nn
 from headway.methods.renamed import first_name
 from headway.vectors import Vector
 
-_LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *sys.stdlib_module_names}) - {"__main__"}
+_PRETRAINED = frozenset({"transformers", "peft"})
+"""Libraries of models whose layers are told by a configuration."""
+_LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *_PRETRAINED, *sys.stdlib_module_names}) - {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, enum.Enum)
 _NAMED = (torch.dtype, torch.device, np.dtype, np.generic)
 _Collection = Mapping[object, object] | tuple[object, ...] | list[object] | set[object] | frozenset[object]
@@ -189,6 +192,8 @@ class _Digest:
             self.add(type(part))
             if not _of_library(type(part)):
                 self._add_all("fields", *(one for pair in _settings(part) for one in pair))
+            elif _package(type(part)) in _PRETRAINED:
+                self._add_all("configured", *(one for pair in _configuration(part) for one in pair))
         for name, leaf in (*module.named_parameters(), *module.named_buffers()):
             self.write("leaf", name, str(leaf.dtype), str(tuple(leaf.shape)))
             if isinstance(leaf, nn.Parameter) and not leaf.requires_grad:
@@ -261,3 +266,25 @@ def _settings(module: nn.Module) -> list[tuple[str, object]]:
     """What a user's layer keeps beside its numbers and layers: `self.scale = 2.0`, an activation, a mask."""
     own = {"training", *vars(nn.Module())}
     return [(name, value) for name, value in _fields(module) if name not in own]
+
+
+_VOLATILE = frozenset({"transformers_version", "_name_or_path", "warnings_issued"})
+"""What a configured layer keeps that changes no number."""
+
+
+def _configuration(layer: nn.Module) -> Iterator[tuple[str, object]]:
+    """The settings of a layer of transformers or peft: numbers, texts, tables of them, and its configuration."""
+    for name, value in _settings(layer):
+        to_dict = getattr(value, "to_dict", None)
+        table = to_dict() if to_dict else value
+        if isinstance(table, Mapping) and name not in _VOLATILE:
+            yield name, {key: one for key, one in table.items() if _is_told(one) and key not in _VOLATILE}
+        elif _is_told(value) and name not in _VOLATILE:
+            yield name, value
+
+
+def _is_told(value: object) -> bool:
+    """Whether a value is one of Python's own, or a collection of such."""
+    if isinstance(value, Mapping):
+        return all(map(_is_told, value.values()))
+    return isinstance(value, _PLAIN) or (isinstance(value, list | tuple | set) and all(map(_is_told, value)))

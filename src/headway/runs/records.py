@@ -21,7 +21,7 @@ from typing import IO, cast
 
 from headway.errors import DamagedRun, UserError
 from headway.measure.over_clients import MEASURED, PROXY
-from headway.records import FailedClient, RoundRecord
+from headway.records import FailedClient, MetricRecord, RoundRecord
 from headway.runs import packed
 from headway.runs.files import parsed
 
@@ -204,6 +204,22 @@ def _failures(value: object) -> bool:
     )
 
 
+def _metrics(value: object) -> bool:
+    """Whether a value says how metrics are read."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict)
+            and one.keys() == MetricRecord.__annotations__.keys()
+            and isinstance(one["name"], str)
+            and isinstance(one["higher_is_better"], bool)
+            and isinstance(one["percent"], bool)
+            for one in value
+        )
+    )
+
+
 def _text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -216,6 +232,7 @@ _OTHERS = {
     "clients": _listed,
     "measured_on": _place,
     "failures": _failures,
+    "metrics": _metrics,
     "client_scores": lambda value: value in (MEASURED, PROXY),
     "client_metric": _text,
     "client_quantiles": _numbers,

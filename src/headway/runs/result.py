@@ -57,7 +57,7 @@ class Result:
         """One row for each round."""
         import pandas
 
-        return pandas.DataFrame(self.records).set_index("round")
+        return pandas.DataFrame(self.records).set_index("round").drop(columns="metrics", errors="ignore")
 
     def table(self) -> pandas.DataFrame:
         """The run's numbers, one to a line."""

@@ -56,7 +56,7 @@ class Study:
     @property
     def headline(self) -> Headline:
         """The number that its tables and pictures lead with."""
-        return common_headline(one.summary["headline"] for seeds in self.runs.values() for one in seeds)
+        return common_headline(one.summary for seeds in self.runs.values() for one in seeds)
 
     def summary(self) -> list[MethodNumbers]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import UserError
+from headway.records import MetricRecord
 from headway.trees import leaves_of
 
 Answer = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
@@ -67,6 +68,25 @@ class Metric:
     """Whether it is a share, which tables show in percent."""
     tasks: tuple[str, ...] = ()
     """The tasks that it can judge; empty: any."""
+
+
+_WORDS = {
+    "rmse": "RMSE",
+    "r2": "R²",
+    "mae": "MAE",
+    "bits_per_character": "bits a character",
+    "exact_match": "exact match",
+}
+
+
+def in_words(name: str) -> str:
+    """A metric's name as tables and pictures have it."""
+    return _WORDS.get(name, name)
+
+
+def record_of(metric: Metric) -> MetricRecord:
+    """How a metric is read, as records have it."""
+    return {"name": metric.name, "higher_is_better": metric.higher_is_better, "percent": metric.percent}
 
 
 def mean_of(rows: Rows) -> float:

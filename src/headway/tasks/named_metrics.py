@@ -26,7 +26,7 @@ def _metric(given: object, task: str) -> Metric:
     if isinstance(given, str):
         return _named(given, task)
     if isinstance(given, torch_metrics.Updated) and not inspect.isclass(given):
-        return torch_metrics.adapted(given)
+        return torch_metrics.adapted(given, task)
     if callable(given) and not inspect.isclass(given):
         return own(given)
     raise UserError(
@@ -37,7 +37,7 @@ def _metric(given: object, task: str) -> Metric:
 
 def _named(name: str, task: str) -> Metric:
     if name.startswith("torchmetrics:"):
-        return torch_metrics.named(name.removeprefix("torchmetrics:"))
+        return torch_metrics.named(name.removeprefix("torchmetrics:"), task)
     number = name.removeprefix("top").removeprefix("-")
     if name.startswith("top") and number.isascii() and number.isdigit() and 0 < int(number) < 10**6:
         return top(int(number))

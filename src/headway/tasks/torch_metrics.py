@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -23,8 +24,9 @@ class Updated(Protocol):
     def reset(self) -> None: ...
 
 
-def adapted(metric: Updated, name: str | None = None) -> Metric:
+def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
     """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together."""
+    called = name or type(metric).__name__
 
     def rows(judged: Judged) -> Rows:
         return judged.logits, judged.labels
@@ -33,19 +35,42 @@ def adapted(metric: Updated, name: str | None = None) -> Metric:
         outputs, targets = rows
         own = copy.deepcopy(metric)
         own.reset()
-        own.update(outputs.float() if outputs.is_floating_point() else outputs, targets)
-        found = own.compute()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes that these samples do not have
+            try:
+                own.update(*_as_expected(metric, task, outputs, targets))
+                found = own.compute()
+            except (ValueError, RuntimeError, TypeError, IndexError) as fault:
+                cause = (str(fault).splitlines() or [type(fault).__name__])[0]
+                raise UserError(f"metric '{called}' of torchmetrics does not fit task {task}: {cause}") from fault
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise UserError(
                 f"metric '{called}' computes more than one number; ask it for their mean, such as average='macro'"
             )
         return float(found)
 
-    called = name or type(metric).__name__
     return Metric(called, rows, value, higher_is_better=metric.higher_is_better is not False)
 
 
-def named(text: str) -> Metric:
+def _as_expected(metric: Updated, task: str, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs and targets in the form that torchmetrics takes: probabilities with classes on axis 1, labels as int64.
+
+    It would take logits for probabilities where all of them happen to lie between 0 and 1. Metrics of texts, such as
+    Perplexity, take the logits of tokens as they are, classes last.
+    """
+    outputs = outputs.double() if outputs.is_floating_point() else outputs
+    if task in ("binary", "multilabel"):
+        return outputs.reshape(targets.shape).sigmoid(), targets.long()
+    if task == "regression":
+        return outputs.reshape(targets.shape), targets.double()
+    if task == "tokens":
+        if type(metric).__module__.startswith("torchmetrics.text"):
+            return outputs.float(), targets
+        outputs = outputs.movedim(-1, 1)
+    return (outputs.softmax(1) if task in ("classification", "tokens", "segmentation") else outputs), targets
+
+
+def named(text: str, task: str) -> Metric:
     """`F1Score(task="multiclass", num_classes=10)` as `F1Score:task=multiclass:num_classes=10`."""
     try:
         import torchmetrics
@@ -65,7 +90,7 @@ def named(text: str) -> Metric:
     except (TypeError, ValueError) as fault:
         raise UserError(f"torchmetrics' {name} cannot be made: {str(fault).splitlines()[0]}") from fault
     assert isinstance(metric, Updated)
-    return adapted(metric, name)
+    return adapted(metric, task, name)
 
 
 def _option(metric: str, text: str) -> tuple[str, str | int | float | bool]:

@@ -22,18 +22,14 @@ _COLOUR, _BEST, _GREY = "#4477aa", "#ee6677", "#999999"
 MOST_BARS = 30
 
 
-def _scale(sweep: Sweep) -> float:
-    return 100 if sweep.measure == "accuracy" else 1
-
-
 def _height(sweep: Sweep, trial: Trial) -> float:
-    """A candidate's score as it is drawn: accuracies in %."""
-    return _scale(sweep) * (trial.score or 0)
+    """A candidate's score as it is drawn: shares in %."""
+    return sweep.headline.scale * (trial.score or 0)
 
 
 def _error(sweep: Sweep, trial: Trial) -> float | None:
     """The deviation over seeds in the same unit; None of one seed."""
-    return None if trial.spread is None else _scale(sweep) * trial.spread
+    return None if trial.spread is None else sweep.headline.scale * trial.spread
 
 
 def _colour(sweep: Sweep, trial: Trial) -> str:
@@ -173,7 +169,7 @@ def _heat_map(axes: Axes, sweep: Sweep, down: str, across: str) -> None:
         at[place] = trial
         if trial.failure is None:
             level[place] = _height(sweep, trial)
-    image = axes.imshow(level, cmap="viridis" if sweep.measure == "accuracy" else "viridis_r", aspect="auto")
+    image = axes.imshow(level, cmap="viridis" if sweep.headline.higher_is_better else "viridis_r", aspect="auto")
     for (row, column), trial in at.items():
         _cell(axes, sweep, row, column, trial, image)
         if trial.failure is not None:
@@ -231,10 +227,15 @@ def _bars(axes: Axes, sweep: Sweep) -> None:
 
 
 def _ends(sweep: Sweep, shown: Sequence[Trial]) -> tuple[float, float]:
-    """Where the axis of bars begins, at 0 or just below bars that are nearly as long, and where the longest ends."""
+    """Where the axis of bars begins and where the longest ends.
+
+    It begins at 0; just below the bars where they are nearly as long as each other, or where some are below 0.
+    """
     heights = [_height(sweep, one) for one in shown if one.score is not None and one.failure is None]
     low, high = (min(heights), max(heights)) if heights else (0.0, 1.0)
     margin = 0.25 * (high - low) or 0.1 * abs(high) or 1.0
+    if low < 0:
+        return low - margin, high
     return max(low - margin, 0.0) if low > 0.6 * high else 0.0, high
 
 

@@ -12,7 +12,7 @@ from headway.errors import UserError
 from headway.runs.environment import Environment, commit, environment
 from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.settings import EXECUTION, without
-from headway.scenario import Scenario
+from headway.scenario import LATER, Scenario
 from headway.scenario import scenario as scenario_of
 from headway.tuning.grid import Asked, Grid, Value, grid, text
 from headway.tuning.results import command_line
@@ -84,9 +84,9 @@ class Request:
     @property
     def numbers(self) -> RequestNumbers:
         """What the numbers depend on: equal in a folder's sweep.json and here, or it is another sweep."""
-        scenario = without(self.scenario, EXECUTION)
-        if self.scenario.on_failure == "stop":  # as in sweeps from before this setting, which go on
-            del scenario["on_failure"]
+        plain = Scenario().as_dict()
+        usual = {name for name in LATER if getattr(self.scenario, name) == plain.get(name)}
+        scenario = without(self.scenario, EXECUTION | usual)
         values = {name: list(values) for name, values in self.grid.items()}
         own = list(self.own)
         return {"method": self.method, "grid": values, "budget": self.budget, "own": own, "scenario": scenario}
@@ -129,11 +129,12 @@ def reserve(out: Path, about: About) -> None:
 
 
 def _difference(wanted: RequestNumbers, found: object) -> str | None:
-    """The first thing in which two requests differ."""
+    """The first thing in which two requests differ; a setting that one of them does not have is at its default."""
     if not isinstance(found, dict) or not isinstance(found.get("scenario"), dict):
         return "its sweep.json is damaged"
-    mine: dict[str, object] = {**wanted, **wanted["scenario"]}
-    theirs: dict[str, object] = {**found, **found["scenario"]}
+    plain = {name: value for name, value in Scenario().as_dict().items() if name in LATER}
+    mine: dict[str, object] = {**plain, **wanted, **wanted["scenario"]}
+    theirs: dict[str, object] = {**plain, **found, **found["scenario"]}
     for name in sorted((mine.keys() | theirs.keys()) - {"scenario"}):
         if mine.get(name) != theirs.get(name):
             return f"{name} is {theirs.get(name)}, not {mine.get(name)}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
+from headway.measure.headline import Headline
 from headway.scenario import Scenario
 from headway.tuning.grid import Candidate, Grid, Value
 from headway.tuning.halving import Stage
@@ -62,7 +63,7 @@ class Trial:
     candidate: Candidate
     rounds: int = 0
     scores: tuple[float, ...] = ()
-    """Of each seed: the smoothed validation accuracy, or the validation loss where targets are numbers."""
+    """Of each seed: the smoothed headline metric on the samples held out."""
     status: str = "waiting"
     """`finished`; `stopped` (others went on); `diverged` or `failed`, with the failure."""
     failure: str | None = None
@@ -102,8 +103,8 @@ class Sweep:
     stages: list[Stage]
     trials: list[Trial] = field(repr=False)
     """In the order of the grid."""
-    measure: str
-    """`accuracy`, or `loss` where targets are numbers."""
+    headline: Headline
+    """What candidates are judged by."""
     folder: Path | None
     source: str
     """The scenario's name or file, as a flag takes it; empty where it has none."""
@@ -113,9 +114,14 @@ class Sweep:
     """The scenarios of the runs: with clients counted, what the method suggests and the user's own data."""
 
     @property
+    def measure(self) -> str:
+        """The name of the metric that candidates are judged by."""
+        return self.headline.metric
+
+    @property
     def ranking(self) -> list[Trial]:
         """Best first: by rounds, as later stages have the better candidates, then by score; the failed ones last."""
-        sign = 1 if self.measure == "loss" else -1
+        sign = -1 if self.headline.higher_is_better else 1
         return sorted(
             self.trials,
             key=lambda one: (

@@ -11,8 +11,9 @@ from pathlib import Path
 from headway.data.sources.files import Missing
 from headway.engine.building import build
 from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory
+from headway.measure.headline import SMOOTHED, Headline, headline, metrics_of
 from headway.methods.spelling import method as spelled
-from headway.records import RoundRecord
+from headway.records import RoundRecord, value_of
 from headway.runs import splits
 from headway.runs.driver import check_unchanged
 from headway.runs.files import read_checked, write_checked
@@ -37,8 +38,8 @@ class Runner:
     series: Series
     observer: Observer | None
     """The observer, which hears which candidate is trained."""
-    measure: str = "accuracy"
-    """`accuracy`, or `loss` where targets are numbers: known after the first run."""
+    headline: Headline = SMOOTHED
+    """What candidates are judged by, on samples held out: known after the first run."""
 
     @classmethod
     def of(cls, scenario: Scenario, out: Path, own: OwnObjects, observer: Observer | None) -> Runner:
@@ -77,7 +78,7 @@ class Runner:
 
     def _survivors(self, trials: Sequence[Trial], count: int) -> list[Candidate]:
         """The best of a stage, in the order of the grid."""
-        sign = 1 if self.measure == "loss" else -1
+        sign = -1 if self.headline.higher_is_better else 1
         fit = [trial for trial in trials if trial.failure is None]
         best = sorted(fit, key=lambda one: (sign * (one.score or 0.0), one.candidate.number))[:count]
         return sorted((trial.candidate for trial in best), key=lambda one: one.number)
@@ -116,8 +117,10 @@ class Runner:
         except Diverged as fault:
             write_checked(noted, {"rounds": rounds, "failure": " ".join(str(fault).split())})
             raise
-        self.measure = "accuracy" if "accuracy_smoothed" in last else "loss"
-        return float(last["accuracy_smoothed"] if "accuracy_smoothed" in last else last["loss"])
+        self.headline = headline(metrics_of(past)[0], smoothed=True)
+        if self.headline.curve not in last:
+            raise Diverged(f"round {rounds}: the validation {self.headline.name} is not a finite number")
+        return value_of(last, self.headline.curve)
 
     def _records(self, planned: PlannedRun, folder: Path) -> list[RoundRecord]:
         """The rounds of one run, trained as far as they are missing."""

@@ -94,7 +94,7 @@ def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None
         scenario=request.scenario,
         stages=plan,
         trials=trials,
-        measure=runner.measure,
+        headline=runner.headline,
         folder=out,
         source=request.source,
         settings=dict(request.settings),

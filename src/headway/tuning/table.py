@@ -16,13 +16,13 @@ def scored(sweep: Sweep, trial: Trial) -> str:
     """A candidate's score as it is printed."""
     if trial.score is None:
         return "–"
-    scale, digits = (100, 2) if sweep.measure == "accuracy" else (1, 4)
+    scale, digits = sweep.headline.scale, sweep.headline.digits
     mean = f"{trial.score * scale:.{digits}f}"
     return mean if trial.spread is None else f"{mean} ± {trial.spread * scale:.{digits}f}"
 
 
 def heading(sweep: Sweep) -> str:
-    return "validation accuracy %" if sweep.measure == "accuracy" else "validation loss"
+    return f"validation {sweep.headline.name}{sweep.headline.unit}"
 
 
 def cells(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
@@ -49,7 +49,7 @@ def caption(sweep: Sweep) -> str:
     seeds = f"{scenario.seeds} seeds, ± over seeds" if scenario.seeds > 1 else f"seed {scenario.seed}"
     shared = ", ".join(f"{stage.candidates} × {stage.rounds}" for stage in sweep.stages)
     how = f"{sweep.stages[0].rounds} rounds each" if len(sweep.stages) == 1 else f"halving: {shared} rounds"
-    measure = f"EMA({scenario.smoothing:g}) of the accuracy" if sweep.measure == "accuracy" else "mean squared error"
+    measure = f"EMA({scenario.smoothing:g}) of the {sweep.headline.name}"
     return (
         f"{sweep.method} on {problem(sweep)}; {how}; {seeds}; {measure} on "
         f"{100 * (scenario.validation or 0):.3g} % of each client's training samples, held out; the test set is unused"

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headway.measure.curves import Accuracies, accuracies
+from headway.measure.curves import End, end_of
 from headway.papers.footnotes import Marks, marks_of
 from headway.papers.measurements import Measurement, measure_run
 from headway.papers.plan import Cell, Plan
@@ -29,7 +29,7 @@ class Entry:
     published: Published | None
     state: State = ""
     """Why there is no number: all runs of the cell failed, or none was found."""
-    ends: tuple[Accuracies, ...] = ()
+    ends: tuple[End, ...] = ()
     """Best, last and smoothed accuracy of each of these runs when it ended."""
     rounds: int = 0
     """Rounds of the longest of these runs."""
@@ -97,7 +97,7 @@ def _cell_entries(plan: Plan, cell: Cell, outcomes: Outcomes) -> list[Entry]:
     saved = [(one, outcomes[one]) for one in cell.runs if one in outcomes]
     good = [(one.scenario, outcome) for one, outcome in saved if outcome.failure is None]
     state: State = "" if good else "failed" if saved else "missing"
-    ends = tuple(accuracies(outcome.records) for _, outcome in good)
+    ends = tuple(end_of(outcome.records) for _, outcome in good)
     rounds = max((outcome.rounds for _, outcome in good), default=0)
     marks = marks_of(cell, outcomes)
 

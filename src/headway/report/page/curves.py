@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
 
 from headway.measure.curves import common
-from headway.measure.headline import LAST
-from headway.records import RoundRecord, value_of
+from headway.measure.headline import headline, metrics_of
+from headway.records import MetricRecord, RoundRecord, value_of
 from headway.runs.result import Result
 from headway.runs.study import Study
 
@@ -47,6 +48,10 @@ class Measure(TypedDict):
     digits: int
     share: bool
     """Whether it is a percentage."""
+    higher: bool
+    """Whether higher is better."""
+    targeted: bool
+    """Whether the target is one of it."""
 
 
 class Curves(TypedDict):
@@ -61,28 +66,53 @@ class Curves(TypedDict):
 POINTS = 1000
 """Of more evaluations than this every second, third, … is drawn, and the last."""
 
-_MEASURES = (
-    ("accuracy_smoothed", "smoothed accuracy", "{} accuracy, smoothed, %", 2),
-    ("accuracy", "raw accuracy", "{} accuracy, %", 2),
-    ("loss", "{} loss", "{} loss", 4),
-    ("global_loss", "loss on all clients' data", "loss on all clients' data", 4),
-)
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What is drawn: its key in a round's record, its names with {} for what it was measured on, and how it is read."""
+
+    key: str
+    short: str
+    label: str
+    share: bool = False
+    higher: bool = False
+    targeted: bool = False
+
+    def measure(self, judged: str) -> Measure:
+        return {
+            "key": self.key,
+            "short": self.short.format(judged),
+            "label": self.label.format(judged) + (", %" if self.share else ""),
+            "digits": 2 if self.share else 4,
+            "share": self.share,
+            "higher": self.higher,
+            "targeted": self.targeted,
+        }
 
 
-def _measures(study: Study) -> tuple[tuple[str, str, str, int], ...]:
-    """Of short runs the raw accuracy comes first: the page draws the first one until another is chosen."""
-    smoothed, raw, *losses = _MEASURES
-    return (raw, smoothed, *losses) if study.headline is LAST else _MEASURES
+def _of_metric(metric: MetricRecord, leads: bool) -> list[_Drawn]:
+    """A metric as it is, and the headline smoothed too."""
+    one = headline(metric, smoothed=True)
+    name = one.name.replace("{", "{{").replace("}", "}}")
+    read = (one.percent, one.higher_is_better, leads)
+    raw = _Drawn(one.metric, f"raw {name}" if leads else f"{{}} {name}", f"{{}} {name}", *read)
+    return [_Drawn(one.curve, f"smoothed {name}", f"{{}} {name}, smoothed", *read), raw] if leads else [raw]
 
 
-def _share(key: str) -> bool:
-    return key.startswith("accuracy")
+def _drawn(study: Study) -> list[_Drawn]:
+    """Of short runs the raw headline comes first: the page draws the first one until another is chosen."""
+    first, *others = metrics_of([record for seeds in study.runs.values() for one in seeds for record in one.records])
+    smoothed, raw = _of_metric(first, leads=True)
+    found = [smoothed, raw] if study.headline.smoothed else [raw, smoothed]
+    found += [one for metric in others for one in _of_metric(metric, leads=False)]
+    found += [_Drawn("loss", "{} loss", "{} loss")] if all(one.key != "loss" for one in found) else []
+    return [*found, _Drawn("global_loss", "loss on all clients' data", "loss on all clients' data")]
 
 
-def _rounded(values: np.ndarray, key: str) -> list[float | None]:
-    """Accuracies in hundredths of a percent, all else to five digits; JSON has no infinity."""
+def _rounded(values: np.ndarray, share: bool) -> list[float | None]:
+    """Shares in hundredths of a percent, all else to five digits; JSON has no infinity."""
     return [
-        None if not math.isfinite(value) else round(100 * value, 2) if _share(key) else float(f"{value:.5g}")
+        None if not math.isfinite(value) else round(100 * value, 2) if share else float(f"{value:.5g}")
         for value in values.tolist()
     ]
 
@@ -101,8 +131,8 @@ def _megabytes(records: Sequence[RoundRecord]) -> float:
     return float(f"{sent / 1e6:.6g}")
 
 
-def _curve(seeds: Sequence[Result], key: str, grids: list[Grid]) -> Curve | None:
-    points = _thinned(common([one.records for one in seeds], key))
+def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid]) -> Curve | None:
+    points = _thinned(common([one.records for one in seeds], drawn.key))
     if not points:
         return None
     grid: Grid = {
@@ -111,11 +141,11 @@ def _curve(seeds: Sequence[Result], key: str, grids: list[Grid]) -> Curve | None
     }
     if grid not in grids:
         grids.append(grid)
-    values = np.array([[value_of(record, key) for record in records] for records in points], dtype=float)
+    values = np.array([[value_of(record, drawn.key) for record in records] for records in points], dtype=float)
     return {
         "grid": grids.index(grid),
-        "mean": _rounded(values.mean(1), key),
-        "std": _rounded(values.std(1, ddof=1), key) if len(seeds) > 1 else None,
+        "mean": _rounded(values.mean(1), drawn.share),
+        "std": _rounded(values.std(1, ddof=1), drawn.share) if len(seeds) > 1 else None,
     }
 
 
@@ -124,28 +154,19 @@ def curves(study: Study, notes: dict[str, str]) -> Curves:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     grids: list[Grid] = []
+    drawn = _drawn(study)
     methods: list[MethodCurves] = [
         {
             "name": name,
             "note": notes.get(name, ""),
-            "curves": {key: one for key, *_ in _MEASURES if (one := _curve(seeds, key, grids)) is not None},
+            "curves": {what.key: one for what in drawn if (one := _curve(seeds, what, grids)) is not None},
         }
         for name, seeds in study.runs.items()
     ]
     there = {key for method in methods for key in method["curves"]}
     return {
-        "target": None if study.target is None else 100 * study.target,
-        "measures": [
-            {
-                "key": key,
-                "short": short.format(judged),
-                "label": label.format(judged),
-                "digits": digits,
-                "share": _share(key),
-            }
-            for key, short, label, digits in _measures(study)
-            if key in there
-        ],
+        "target": None if study.target is None else study.headline.scale * study.target,
+        "measures": [what.measure(judged) for what in drawn if what.key in there],
         "grids": grids,
         "methods": methods,
     }

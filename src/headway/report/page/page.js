@@ -40,7 +40,7 @@
         high = Math.max(high, value + spread);
       });
     }
-    if (measure().share && data.target !== null && shown.length) {
+    if (measure().targeted && data.target !== null && shown.length) {
       low = Math.min(low, data.target);
       high = Math.max(high, data.target);
     }
@@ -104,10 +104,11 @@
     const half = (EDGE.top + bottom) / 2;
     const turned = { transform: `rotate(-90 13 ${half})`, x: 13, y: half, "text-anchor": "middle" };
     parts.push(shape("text", turned, measure().label));
-    if (measure().share && data.target !== null) {
+    if (measure().targeted && data.target !== null) {
       const y = scale.y(data.target);
+      const written = measure().share ? `${plain(Number(data.target.toFixed(1)))} %` : plain(Number(data.target.toPrecision(4)));
       parts.push(shape("line", { class: "target", x1: EDGE.left, x2: end, y1: y, y2: y }));
-      parts.push(shape("text", { x: EDGE.left + 6, y: y - 5 }, `target ${plain(Number(data.target.toFixed(1)))} %`));
+      parts.push(shape("text", { x: EDGE.left + 6, y: y - 5 }, `target ${written}`));
     }
     return parts;
   }
@@ -155,7 +156,7 @@
       if (point < 0 || one.mean[point] === null) return { ...one, value: null };
       return { ...one, point, value: one.mean[point], spread: one.std ? one.std[point] : null };
     });
-    const sign = measure().share ? -1 : 1;
+    const sign = measure().higher ? -1 : 1;
     return rows.sort((a, b) => (a.value === null) - (b.value === null) || sign * (a.value - b.value));
   }
 

@@ -11,7 +11,7 @@ from html import escape
 from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
 from headway.report.page import commands as again
-from headway.report.tables import about_differences, best, cells, is_numeric, number_and_word
+from headway.report.tables import CLIENT_SPREAD, about_differences, best, cells, columns, number_and_word
 from headway.runs.environment import MadeOn
 from headway.runs.folder import failure, finished, summary
 from headway.runs.given import catalogue_method
@@ -20,8 +20,8 @@ from headway.runs.study import Study
 from headway.scenario import Scenario, explained, settings_of
 
 _COLOURS, _DASHES = 8, 4
-_LESS_IS_MORE = ("loss", "RMSE", "rounds", "MB", "seconds", "client spread")
-"""Columns whose best value is the least; clicked once, they begin with it."""
+_LESS_IS_MORE = ("rounds", "MB", "seconds", CLIENT_SPREAD)
+"""Columns whose best value is the least, beside metrics that fall; clicked once, they begin with it."""
 
 
 def _swatch(number: int) -> str:
@@ -34,9 +34,11 @@ def _table(
     bold: Collection[tuple[int, int]] = (),
     kind: str = "sortable",
     swatches: bool = True,
+    falling: Collection[str] = (),
 ) -> str:
     def heading(text: str) -> str:
-        first = "ascending" if text == "method" or text.startswith(_LESS_IS_MORE) else "descending"
+        falls = text == "method" or text in falling or text.startswith(_LESS_IS_MORE)
+        first = "ascending" if falls else "descending"
         return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
 
     def cell(text: str, row: int, column: int) -> str:
@@ -71,7 +73,8 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
 def comparison(rows: Sequence[MethodNumbers]) -> str:
     """The table of compare.md, cell by cell."""
     head, body = cells(rows)
-    return _table(head, body, best(rows))
+    falling = [one.heading for one in columns(rows) if one.falls]
+    return _table(head, body, best(rows), falling=falling)
 
 
 def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
@@ -79,7 +82,7 @@ def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
     words.append("A click on a heading sorts.")
     if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
         words.append("R+: some seed did not reach the target in its R rounds.")
-    if not is_numeric(rows):
+    if any(one.heading == CLIENT_SPREAD for one in columns(rows)):
         words.append("Client spread: deviation of the accuracy over clients, in points.")
     if sentence := about_differences(rows):
         words.append(f"{sentence[0].upper()}{sentence[1:]}; the interval is of each difference by itself.")

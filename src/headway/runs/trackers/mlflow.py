@@ -31,7 +31,7 @@ class MLflow:
         self.uri = uri
 
     def begins(self, run: Tracked) -> None:
-        self.client = MlflowClient(tracking_uri=self.uri)
+        self.client, self.metrics = MlflowClient(tracking_uri=self.uri), run.metrics
         self.id = self._known(run.folder) or self._created(run)
         self.client.update_run(self.id, status="RUNNING")
         there = {metric.step for metric in self.client.get_metric_history(self.id, ALWAYS)}
@@ -51,7 +51,7 @@ class MLflow:
     def _write(self, records: Sequence[RoundRecord]) -> None:
         """A record's metrics in one call, so that a kill leaves a round or none of it."""
         for record in records:
-            self._log([(name, value, record["round"]) for name, value in scalars(record).items()])
+            self._log([(name, value, record["round"]) for name, value in scalars(record, self.metrics).items()])
 
     def _log(self, numbers: list[tuple[str, float, int]]) -> None:
         now = int(time.time() * 1000)

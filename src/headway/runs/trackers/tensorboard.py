@@ -30,7 +30,8 @@ class TensorBoard:
         self.writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
         values = {key: value for key, value in run.parameters.items() if isinstance(value, bool | int | float | str)}
         on = "validation" if "validation" in run.parameters else "test"
-        shown = {f"accuracy/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
+        self.metrics = run.metrics
+        shown = {f"{run.metrics[0]}/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
         file = self.writer._get_file_writer()  # type: ignore[no-untyped-call]
         for part in hparams(values, shown):  # type: ignore[no-untyped-call]
             file.add_summary(part)  # add_hparams would write to another folder
@@ -50,7 +51,7 @@ class TensorBoard:
         self.writer.close()
 
     def _write(self, record: RoundRecord) -> None:
-        for name, value in scalars(record).items():
+        for name, value in scalars(record, self.metrics).items():
             self.writer.add_scalar(name, value, record["round"])
 
 

@@ -48,14 +48,22 @@ ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
 
-def scalars(record: RoundRecord) -> dict[str, float]:
-    """Every finite number of a round's record, and how many clients took part."""
+def scalars(record: RoundRecord, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Every finite number of a round's record, and how many clients took part; `metrics` are those of the task."""
     on = record.get("measured_on", "test")
     found = {"clients/taking_part": float(len(record["clients"]))} if "clients" in record else {}
     for key, value in record.items():
         if key != "round" and _number(value):
-            found[NAMES.get(key, f"method/{key}").format(on=on)] = float(value)
+            found[_tracked_name(key, metrics).format(on=on)] = float(value)
     return found
+
+
+def _tracked_name(key: str, metrics: Sequence[str]) -> str:
+    """Under which name a number is tracked, with `{on}` for what it was measured on."""
+    metric = key.removesuffix("_smoothed")
+    if key in NAMES or metric not in metrics:
+        return NAMES.get(key, f"method/{key}")
+    return NAMES.get(metric, f"{metric}/{{on}}") + key.removeprefix(metric)
 
 
 def _number(value: object) -> TypeGuard[int | float]:
@@ -77,6 +85,8 @@ class Tracked:
     """The scenario as it is run, and the executor."""
     past: list[RoundRecord]
     """The records of the rounds that are done."""
+    metrics: tuple[str, ...] = ("accuracy",)
+    """The names of the task's metrics, the headline first."""
 
 
 class Tracker(Protocol):
@@ -151,7 +161,8 @@ class Tracking:
     def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
         if self.trackers:
             parameters: dict[str, object] = {**experiment.scenario.as_dict(), "executor": executor}
-            run = Tracked(_name(experiment, folder), folder, parameters, list(past))
+            metrics = tuple(metric.name for metric in experiment.task.metrics)
+            run = Tracked(_name(experiment, folder), folder, parameters, list(past), metrics)
             self._each(lambda tracker: tracker.begins(run))
 
     def round(self, record: RoundRecord) -> None:
