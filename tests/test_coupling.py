@@ -68,7 +68,7 @@ def test_methods_agree_where_samples_are_coupled(name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("executor", ["batched", "pool", *COMPILED])
+@pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_every_method_agrees_in_every_executor_where_samples_are_coupled(name: str, executor: str) -> None:
     agrees(coupled_world(EVERY[name]), executor)
