@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +15,17 @@ from torch import nn
 
 import headway as hw
 from conftest import COMPILED, EXECUTORS, OTHERS, SMALL, distance, experiment, played, unequal_clients
+from headway import executors
 from headway.engine import client_rounds, selection
+from headway.engine.aggregate import Group
 from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
-from headway.engine.serial import ClientTrainer
+from headway.engine.executor import RoundInput
+from headway.engine.serial import ClientTrainer, Serial, group_of_one
 from headway.engine.states import ClientStates
 from headway.engine.trial import newcomers
 from headway.errors import ClientError
+from headway.executors import ExecutorKind
 from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.trees import leaves_of
@@ -56,6 +63,27 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, "batched")
     size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
     assert distance(end.model.theta, other.model.theta) < 1e-4 * size
+
+
+def test_a_new_executor_is_a_module_and_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that trains the cohort backwards: its sums are added in another order, which is a rounding."""
+
+    class Backwards(Serial):
+        def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
+            for position in reversed(range(len(rounds))):
+                client = rounds[position]
+                yield group_of_one(position, self._trainer.train(given, client), self._trainer.computed(client))
+
+    module = types.ModuleType("headway.engine.serial_backwards")
+    vars(module)["executor"] = lambda experiment, forms, coupled: Backwards(experiment, coupled=coupled)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(executors, "KINDS", {**executors.KINDS, "serial-backwards": ExecutorKind(alone=True)})
+    chosen = experiment("fedacg", participation=1.0)
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, "serial-backwards")
+    assert 0 < distance(state_of(end), state_of(other)) < 1e-10
+    assert not executors.fills("serial-backwards")
+    assert not executors.is_form_of("serial-backwards", "serial")
+    assert executors.is_form_of("serial:compiled", "serial")
 
 
 def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
