@@ -64,7 +64,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     """Those of methods and decisions are put there by the hooks."""
-    listed = set(re.findall(r"(?:: |- )([\w/]+\.(?:md|html))$", SITE, re.MULTILINE))
+    listed = set(re.findall(r"(?:: |- )([\w/-]+\.(?:md|html))$", SITE, re.MULTILINE))
     pages = {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")}
     written = {page for page in pages if not re.match(r"(methods|decisions)/(?!README)", page)}
     notebooks = {name.removeprefix("docs/").replace(".ipynb", ".md") for name in NOTEBOOKS}
@@ -97,8 +97,12 @@ def test_what_the_recipes_print_works() -> None:
     """Its Python runs, its commands parse."""
     for block in re.findall(r"```python\n(.*?)```", PAGES["docs/recipes.md"], re.DOTALL):
         exec(compile(block, "recipes.md", "exec"), {})
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGES["docs/local-training.md"], re.DOTALL):
+        exec(compile(block, "local-training.md", "exec"), names)
     group = typer.main.get_command(app)
-    lines = [line for name in ("docs/recipes.md", "docs/index.md", "CONTRIBUTING.md") for line in commands(PAGES[name])]
+    pages = ("docs/recipes.md", "docs/index.md", "docs/local-training.md", "CONTRIBUTING.md")
+    lines = [line for name in pages for line in commands(PAGES[name])]
     assert len(lines) > 15
     for line in lines:
         _, verb, *words = shlex.split(line)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import EXECUTORS, NETWORKS, SMALL, played, unequal_clients
+from conftest import NETWORKS, SMALL, played, unequal_clients
 from headway.data.federation import ClientTests
 from headway.data.held_out import with_client_tests
 from headway.data.own_data import federate
@@ -22,8 +25,16 @@ from headway.engine.experiment import Experiment
 from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
 from headway.errors import UserError
-from headway.measure.over_clients import worst_tenth
+from headway.measure.over_clients import measured, worst_tenth
+from headway.measure.summary import over_seeds, summarise
 from headway.random import built
+from headway.report import figures, tables
+from headway.report.page.write import page
+from headway.report.tables import cells
+from headway.runs import packed
+from headway.runs.resume import lengthen
+from headway.runs.study import Study
+from source_files import described
 
 OWN = (5, 0, 12, 1, 7, 20)
 """Test samples of each client; the second has none."""
@@ -66,7 +77,7 @@ def check(record: dict[str, Any], values: list[float], higher_is_better: bool = 
 # ── a test set for each client ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_accuracies_of_clients_are_those_of_plain_pytorch(executor: str) -> None:
     given = with_tests()
     chosen = bound(given)
@@ -197,7 +208,7 @@ def test_a_list_of_as_many_items_as_clients_is_one_test_set() -> None:
 # ── statistics that clients keep ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
 def test_a_client_is_judged_with_the_statistics_that_it_keeps(executor: str) -> None:
     """One that never took part has none, and is judged as the server's model is: by those of the samples at hand."""
     given = with_tests()
@@ -258,6 +269,9 @@ def test_writers_of_leaf_are_judged_on_their_own_images(tmp_path: Path) -> None:
     right = (answers(model, x[:, None] / 255.0).argmax(1).numpy() == y).astype(float)
     check(records[-1], [right[users == writer].mean() for writer in (3, 7)])
     assert records[-1]["accuracy"] == pytest.approx(right.mean()), "also of who is no client"
+    assert chosen.task_in_words.endswith("; 2 of 3 clients are judged on test samples of their own")
+    told = described("femnist", "--partition", "natural", "--data-dir", str(tmp_path))
+    assert (told["clients"], told["clients_with_tests"]) == (3, 2)
     two = build(settings.changed(clients=2), hw.method("csgd"))
     check(played(two)[0][-1], _by_writer(two, played(two)[1], x, y, users))
     few = build(settings.changed(eval_samples=3), hw.method("fedavg"))
@@ -305,11 +319,12 @@ def test_a_share_of_each_client_s_samples_judges_it_and_trains_nobody() -> None:
 
 def test_own_data_without_a_test_set_is_judged_on_what_is_held_out() -> None:
     clients = unequal_clients()["clients"]
-    for settings, on in (({"client_test": 0.4}, None), ({"validation": 0.4}, None)):
-        chosen = bound({"clients": clients}, **settings)
+    for setting, on in (("client_test", "test"), ("validation", "validation")):
+        chosen = bound({"clients": clients}, **{setting: 0.4})
+        assert f"clients are judged on {on} samples of their own" in chosen.task_in_words
         tests = chosen.split.client_tests
         assert tests is not None
-        assert tests.samples is chosen.split.test, on
+        assert tests.samples is chosen.split.test
         records, progress = played(chosen)
         right = answers(handed(chosen, progress), tests.samples.x).argmax(1) == tests.samples.labels
         check(records[-1], [right[rows].double().mean().item() for rows in tests.rows if len(rows)])
@@ -356,3 +371,134 @@ def test_fewer_test_samples_stay_those_of_their_clients() -> None:
         for row in rows:
             assert (pair[0] == inputs[row].numpy()).all(1).any()
     assert sum(map(len, few.client_tests.rows)) == 10
+
+
+# ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def studies() -> dict[str, Study]:
+    """A comparison with clients that are measured, and the same with a proxy."""
+    quiet = {"executor": "serial", "smoothing": 0.0, "observer": Silent()}
+    given: dict[str, Any] = {**quiet, "model": nn.Linear(6, 3), "rounds": 2, "seeds": 2, "precision": "fp64"}
+    return {
+        "measured": hw.compare(["fedavg", "fedacg"], **given, **with_tests()),
+        "proxy": hw.compare(["fedavg", "fedacg"], **given, **unequal_clients()),
+    }
+
+
+class Silent:
+    def begins(self, *about: Any) -> None: ...
+    def round(self, *about: Any) -> None: ...
+    def tell(self, message: str) -> None: ...
+
+
+@pytest.mark.parametrize("how", ["measured", "proxy"])
+def test_table_page_json_and_csv_say_which_it_is(studies: dict[str, Study], how: str, tmp_path: Path) -> None:
+    study, other = studies[how], {"measured": "proxy", "proxy": "measured"}[how]
+    rows = study.summary()
+    assert all(row["client_scores"] == how for row in rows)
+    heads, cells_of_rows = cells(rows)
+    spread = heads.index(f"client spread ({how})")
+    assert not [head for head in heads if f"({other})" in head]
+    key = "client_std" if how == "measured" else "client_accuracy_std"
+    for row, line in zip(rows, cells_of_rows, strict=True):
+        each = [one.summary[key] for one in study.runs[row["name"]]]
+        assert row[key] == pytest.approx(np.mean(each))
+        assert row[f"{key}_std"] == pytest.approx(np.std(each, ddof=1))
+        assert line[spread] == f"{100 * np.mean(each):.2f} ± {100 * np.std(each, ddof=1):.2f}"
+    report = hw.report.write(study, tmp_path)
+    words = {"measured": "accuracy, measured on the test samples of each of 5 clients", "proxy": "spread is a proxy"}
+    for text in (report.markdown, report.latex, report.page):
+        assert words[how] in text.read_text(encoding="utf-8")
+        assert words[other] not in text.read_text(encoding="utf-8")
+    lines = list(csv.DictReader(report.clients.read_text(encoding="utf-8").splitlines()))
+    assert [(line["method"], line["seed"], line["scores"]) for line in lines] == [
+        (name, seed, how) for name in ("fedavg", "fedacg") for seed in "01"
+    ]
+    runs = [one for seeds in study.runs.values() for one in seeds]
+    for line, one in zip(lines, runs, strict=True):
+        assert float(line["std"]) == one.summary[key]
+        middle = one.summary["client_quantiles"]
+        assert line["at_50_percent"] == ("" if middle is None else str(middle[10]))
+
+
+def test_the_page_draws_the_distribution_of_what_is_measured(studies: dict[str, Study]) -> None:
+    measured, proxy = (page(studies[how]) for how in ("measured", "proxy"))
+    assert 'class="chart"' not in proxy
+    chart = re.search(r'<svg class="chart".*?</svg>', measured, re.DOTALL)
+    assert chart is not None
+    curves = re.findall(r'<path class="curve [^"]+" d="M([^"]+)"', chart[0])
+    assert len(curves) == 2
+    for curve, row in zip(curves, studies["measured"].summary(), strict=True):
+        heights = [float(point.split()[1]) for point in curve.split("L")]
+        values = row["client_quantiles"]
+        assert values is not None
+        assert len(heights) == len(values) == 21
+        assert np.corrcoef(heights, values)[0, 1] == pytest.approx(-1, abs=1e-3), "upwards is more"
+
+
+def test_the_picture_has_a_panel_for_clients_that_are_measured(
+    studies: dict[str, Study], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: dict[str, Any] = {}
+    for how, study in studies.items():
+        monkeypatch.setattr(figures, "save", lambda figure, path, how=how: drawn.setdefault(how, figure) and path)
+        figures.compare_picture(study, tmp_path / how)
+    assert [len(drawn[how].axes) for how in ("measured", "proxy")] == [3, 2]
+    panel = drawn["measured"].axes[2]
+    for curve, row in zip(panel.get_lines(), studies["measured"].summary(), strict=True):
+        assert curve.get_ydata() == pytest.approx(100 * np.array(row["client_quantiles"]))
+
+
+def test_a_report_of_other_metrics_has_their_own_numbers() -> None:
+    draw = np.random.default_rng(0)
+
+    def samples(count: int) -> tuple[Any, Any]:
+        x = draw.normal(size=(count, 4))
+        return x, x.sum(1, keepdims=True)
+
+    clients = [samples(9) for _ in range(3)]
+    result = hw.simulate(
+        "fedavg", model=nn.Linear(4, 1), clients=clients, test=clients, rounds=1, executor="serial", precision="fp64"
+    )
+    rows = [over_seeds("fedavg", [result.summary])]
+    cell = dict(zip(*(part if at == 0 else part[0] for at, part in enumerate(cells(rows))), strict=True))
+    assert cell["client mean (measured)"] == f"{result.summary['client_mean']:.4f}"
+    assert cell["worst tenth (measured)"] == f"{result.summary['client_worst']:.4f}"
+    assert "loss, measured on" in tables.markdown(rows, result.scenario)
+
+
+# ── runs in folders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_is_resumed_judges_the_same_clients(tmp_path: Path) -> None:
+    """Also with statistics that clients keep, which are in the checkpoint."""
+    given = with_tests(model=built(NETWORKS["batch_norm_dropout"], 7, "test"), observer=Silent())
+    settings = SMALL.changed(rounds=4, buffers="keep-local", executor="serial", checkpoint_every=1)
+    whole = hw.simulate("fedavg", settings, **given)
+    hw.simulate("fedavg", settings.changed(rounds=2), out=tmp_path / "run", **given)
+    lengthen(tmp_path / "run", 4)
+    resumed = hw.resume(tmp_path / "run", **given)
+    for one, other in zip(whole.records, resumed.records, strict=True):
+        assert {key: value for key, value in one.items() if "client" in key and key != "clients"} == {
+            key: value for key, value in other.items() if "client" in key and key != "clients"
+        }
+    assert hw.load_run(tmp_path / "run", **given).summary["client_scores"] == "measured"
+    told = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (told["client_scores"], told["client_quantiles"]) == ("measured", whole.records[-1]["client_quantiles"])
+    kept = packed.rounded(resumed.records)[-1]["client_quantiles"]
+    assert kept == pytest.approx(resumed.records[-1]["client_quantiles"], rel=1e-5)
+    with pytest.raises(UserError, match="the clients' numbers of test samples"):
+        hw.resume(tmp_path / "run", **{**given, "test": [*given["test"][2:], *given["test"][:2]]})
+
+
+def test_a_summary_of_both_has_what_came_last() -> None:
+    """A run of an earlier version that goes on has a proxy first, which did not say that it is one."""
+    base = {"round": 1, "steps": 1, "bytes_down_total": 0, "bytes_up_total": 0}
+    clock = {"seconds_training": 0.0, "seconds_evaluation": 0.0}
+    old: Any = {**base, **clock, "accuracy": 0.5, "client_accuracy_std": 0.1, "client_accuracy_low": 0.2}
+    new: Any = {**base, **clock, "round": 2, "accuracy": 0.5, **measured("accuracy", np.array([0.2, 0.6]), True)}
+    assert summarise([old], None)["client_scores"] == "proxy"
+    found = summarise([old, new], None)
+    assert (found["client_scores"], found["client_mean"], found["client_accuracy_std"]) == ("measured", 0.4, None)

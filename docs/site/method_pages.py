@@ -31,7 +31,7 @@ def index(text: str) -> str:
     for family, builders in FAMILIES.items():
         names = [build.__name__.replace("_", "-") for build in builders]
         text = _with_rows(text, rf"## {re.escape(family)}\n", map(_row, names))
-    return _with_rows(text, r"Of all methods with the four pieces[^\n]*\n", _refused(text))
+    return _with_rows(text, r"Of all methods with the pieces[^\n]*\n", _refused(text))
 
 
 def counted(text: str) -> str:

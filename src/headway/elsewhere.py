@@ -46,8 +46,8 @@ _SETTINGS = {
     "method": "method algorithm algo alg strategy aggregator aggregation",
 }
 _SENTENCES = {
-    "optimizer": "local steps are a slot of the method: SGD, fednag's, gradma-w's or your own, Method(local=…)",
-    "momentum": "it is an option of a method: the server's of fedavgm:momentum=0.9, the clients' of fednag:gamma=0.9",
+    "optimizer": "local steps are a slot of the method: fedavg+adamw, fedacg+muon, or your own, Method(local=…)",
+    "momentum": "it is an option of a method: the server's of fedavgm:momentum=0.9, the clients' of fedavg+sgd",
     "mu": "the weight of a proximal term is an option of a method: fedprox:mu=0.01",
     "alpha": "a split's is in the partition, dirichlet:0.3; a method's is its option, feddyn:alpha=0.1",
     "server_lr": "the server's rate is an option of a method: fedavg:server_rate=1",

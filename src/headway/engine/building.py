@@ -21,7 +21,7 @@ from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
-from headway.engine.network import Network
+from headway.engine.network import Network, roles_of
 from headway.engine.task_choice import check_target, named_metrics, named_task, task_for
 from headway.errors import UserError
 from headway.methods.method import Method
@@ -136,13 +136,15 @@ def build(
     check_finite(whole, dtype)
     if model is not None:
         scenario = dataclasses.replace(scenario, model="own")
+    module = _module(scenario, federation, model)
+    method = method.for_model(roles_of(module))
     return Experiment(
         scenario=scenario,
         method=method,
         federation=federation,
         split=split,
         task=learnt,
-        network=_network(_module(scenario, federation, model), scenario, method, federation, learnt).to(device, dtype),
+        network=_network(module, scenario, method, federation, learnt).to(device, dtype),
         samples=federation.train.to(device),
         device=device,
         dtype=dtype,

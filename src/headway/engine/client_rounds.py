@@ -163,7 +163,7 @@ class ClientRounds:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._batches = BatchPlanner(experiment.scenario, experiment.federation.clients)
-        self._newcomer = experiment.initial_client_state
+        self._initial_state = experiment.initial_client_state
         self._facts: dict[int, ClientFacts] = {}
         self._cohorts: dict[int, Cohort] = {}
 
@@ -216,9 +216,9 @@ class ClientRounds:
         return CohortRounds(turn, lengths, make, form, skips=scenario.on_failure == "skip")
 
     def client_round(self, turn: Turn, at: int, state: ClientState | None) -> ClientRound:
-        """The round of the client at a place of a turn: batches, rates, key, and its state or a newcomer's."""
+        """The round of the client at a place of a turn: batches, rates, key, and its state or the initial one."""
         experiment, round, client = self._experiment, turn.round, turn.clients[at]
-        held = self._newcomer if state is None else state
+        held = self._initial_state if state is None else state
         batches = self._batches.plan(client, round, int(held.get("cursor", 0)), turn.repeat)
         words = random.key(experiment.scenario.seed, "client", round, client, *([turn.repeat] if turn.repeat else []))
         steps = min(len(batches), turn.truncated.get(at, len(batches)))

@@ -5,6 +5,7 @@ One client plays one real round of a small network; nothing is typed in.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +19,14 @@ from headway.engine import server
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.serial import ClientTrainer
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
+from headway.methods.local.optimiser import Optimiser
 from headway.methods.method import Method
+from headway.methods.slots import State, Step
 from headway.models.networks import Staged
 from headway.scenario import Scenario
 from headway.trees import nbytes
+from headway.vectors import Vector
 
 CLIENTS, WIDTH = 100, 64
 _SCENARIO = Scenario(steps=2, batch_size=4, participation=0.01, device="cpu", executor="serial")
@@ -48,6 +52,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
+        self.paused = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,9 +73,32 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return parts
         result = func(*args, **named)
         formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
-        if formula is not None:
+        if formula is not None and not self.paused:
             self.total += formula(*args, **named, out_val=result)
         return result
+
+
+class _Uncounted:
+    """An optimiser whose own products of matrices, such as Muon's, are no passes through the network."""
+
+    def __init__(self, optimiser: Optimiser, counter: OperationCounter) -> None:
+        self._optimiser, self._counter = optimiser, counter
+
+    def direction(self, w: Vector, gradient: Vector, memory: State, step: Step) -> tuple[Vector, State]:
+        self._counter.paused = True
+        found = self._optimiser.direction(w, gradient, memory, step)
+        self._counter.paused = False
+        return found
+
+
+def _only_passes(experiment: Experiment, counter: OperationCounter) -> Experiment:
+    """The experiment, with nothing counted in its optimiser."""
+    method = dataclasses.replace(experiment.method)
+    steps = tuple(
+        (name, _Uncounted(part, counter) if isinstance(part, Optimiser) else part) for name, part in method.chain.steps
+    )
+    vars(method)["chain"] = dataclasses.replace(method.chain, steps=steps)
+    return dataclasses.replace(experiment, method=method)
 
 
 def _small() -> nn.Module:
@@ -98,9 +126,11 @@ def _counted(experiment: Experiment) -> tuple[float, int, int]:
     """Operations of one client's epoch, and its bytes down and up."""
     with experiment.arithmetic():
         sent = server.broadcast(experiment, server.initial_state(experiment), 1)
-        given, client = round_input(experiment), newcomers(experiment, [0])[0]
-        with OperationCounter() as counter:
-            trained = ClientTrainer(experiment, compiled=False).train(given, client)
+        given, client = round_input(experiment), first_rounds(experiment, [0])[0]
+        counter = OperationCounter()
+        trainer = ClientTrainer(_only_passes(experiment, counter), compiled=False)
+        with counter:
+            trained = trainer.train(given, client)
     if experiment.method.pooled:
         return counter.total, 0, 0
     return counter.total, sent.nbytes, int(trained["bytes"])

@@ -10,7 +10,7 @@ Nothing here knows of other clients, executors or files. `serial` and `pool` cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -62,6 +62,10 @@ class Upload:
 
 Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
 """A local step on whole batches: of the carry, the message, the arrays, the step's index and the round."""
+Objective = Callable[[Vector], tuple[Tensor, Buffers]]
+"""The value at a point that a gradient is taken of, and the buffers after the pass."""
+Terms = Iterable[tuple[Tensor, Vector]]
+"""Value and slope of each term of the objective that knows its slope."""
 Gradient = Callable[[Vector], tuple[Vector, Tensor, Buffers]]
 """The gradient of the whole objective at a point, its value, and the buffers after the pass."""
 
@@ -147,12 +151,7 @@ class LocalTraining:
             output, after = self._forward(at, buffers, batch, key)
             return method.value(at, output, memory, step), after
 
-        def gradient_at(at: Vector) -> tuple[Vector, Tensor, Buffers]:
-            gradient, value, after = self._value_and_grad(objective, at)
-            for term, slope in method.sloped(at, memory, step):
-                gradient, value = gradient + slope, value + term
-            return gradient, value, after
-
+        gradient_at = self._gradient_of(objective, lambda at: method.sloped(at, memory, step))
         step = Step(
             batch=batch,
             client=self._client(arrays),
@@ -219,19 +218,25 @@ class LocalTraining:
             arrays.size, arrays.share, arrays.seen, arrays.class_counts, len(everybody.clients), everybody.mean_size
         )
 
-    def _value_and_grad(
-        self, function: Callable[[Vector], tuple[Tensor, Buffers]], w: Vector
-    ) -> tuple[Vector, Tensor, Buffers]:
-        """(∇, value, what else the function returned) at w."""
-        if self.functional:
-            gradient, (value, extra) = torch.func.grad(lambda at: _twice(function(at)), has_aux=True)(w)
-            return gradient, value, extra
-        with torch.enable_grad():
-            at = w.map(lambda leaf: leaf.detach().requires_grad_())
-            value, extra = function(at)
-            parts = torch.autograd.grad(value, list(at.leaves.values()), allow_unused=True, materialize_grads=True)
-        gradient = Vector(dict(zip(w.leaves, parts, strict=True)))
-        return gradient, value.detach(), tree_map(lambda leaf: leaf.detach(), extra)
+    def _gradient_of(self, objective: Objective, terms: Callable[[Vector], Terms] = lambda at: ()) -> Gradient:
+        """The gradient of an objective and of terms that know their own slope, as a function of the point."""
+
+        def gradient_at(at: Vector) -> tuple[Vector, Tensor, Buffers]:
+            if self.functional:
+                gradient, (value, after) = torch.func.grad(lambda w: _twice(objective(w)), has_aux=True)(at)
+            else:
+                with torch.enable_grad():
+                    w = at.map(lambda leaf: leaf.detach().requires_grad_())
+                    value, after = objective(w)
+                    leaves = list(w.leaves.values())
+                    parts = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+                gradient = Vector(dict(zip(at.leaves, parts, strict=True)))
+                value, after = value.detach(), tree_map(lambda leaf: leaf.detach(), after)
+            for term, slope in terms(at):
+                gradient, value = gradient + slope, value + term
+            return gradient, value, after
+
+        return gradient_at
 
     def _forward(self, w: Vector, buffers: Buffers, batch: Batch, key: Tensor) -> tuple[Output, Buffers]:
         with self.experiment.forward_precision():
@@ -278,7 +283,7 @@ class LocalTraining:
                 losses = self.experiment.task.loss(output.logits, batch.y)
                 return (losses * batch.share).sum(), {}
 
-            total = total + self._value_and_grad(summed, at)[0]
+            total = total + self._gradient_of(summed)(at)[0]
             count = count + batch.share.sum()
         return total / (arrays.size if self.experiment.task.units is None else count.clamp(min=1))
 

@@ -93,10 +93,13 @@ Slot = TypeVar("Slot", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def slot(cls: Slot) -> Slot:
-    """A frozen dataclass that checks its arguments' ranges when it is made."""
+    """A frozen dataclass that checks its arguments' ranges when it is made, and what its `_check` says of them."""
+    agree = getattr(cls, "_check", None)
 
     def validate(self: object) -> None:
         check(cls.__name__, cls, vars(self))
+        if agree is not None:
+            agree(self)
 
     cls.__post_init__ = validate  # type: ignore[attr-defined]
     return cast(Slot, dataclass(frozen=True)(cls))

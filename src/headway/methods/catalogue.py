@@ -1,7 +1,7 @@
 """Every named method, spelled in slots. Reading this page teaches the field.
 
-An entry is a function of the method's arguments; its docstring says the equations, then the source. A modifier is used
-after a `+` only: `fedprox+acg:lam=0.9`. Signs: Δ_i = θ_i − φ, local − received.
+An entry is a function of the method's arguments; its docstring says the equations, then the source. Modifiers, which
+are used after a `+` only (`fedprox+acg:lam=0.9`), are in `modifiers.py`. Signs: Δ_i = θ_i − φ, local − received.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from headway.methods import broadcast, local, objective, server, wire
+from headway.methods import broadcast, local, modifiers, objective, server, wire
 from headway.methods.arguments import Among, Momentum, Rate, Weight, Within
 from headway.methods.method import Method
 
@@ -301,24 +301,6 @@ def cnag(gamma: Closed = 0.9) -> Method:
     )
 
 
-# ── modifiers ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def acg(lam: Momentum = 0.85) -> Method:
-    """φ = θ + λm ; m ← λm + Δ ; θ ← θ + m: lookahead and server momentum, without the proximal pull."""
-    return Method(broadcast=broadcast.lookahead(lam), server=server.momentum(lam))
-
-
-def prox(beta: Weight = 0.01) -> Method:
-    """+ β/2 ‖w − φ‖² in the objective."""
-    return Method(objective=objective.proximal(beta))
-
-
-def server_momentum(momentum: Momentum = 0.4) -> Method:
-    """m ← βm + Δ ; θ ← θ + m on the server."""
-    return Method(server=server.momentum(momentum))
-
-
 @dataclass(frozen=True)
 class Entry:
     """One line of the catalogue."""
@@ -345,5 +327,17 @@ METHODS = {
     for name in [build.__name__.replace("_", "-")]
 }
 MODIFIERS = {
-    name: Entry(name, build) for name, build in {"acg": acg, "prox": prox, "momentum": server_momentum}.items()
+    name: Entry(name, build)
+    for name, build in {
+        "acg": modifiers.acg,
+        "prox": modifiers.prox,
+        "momentum": modifiers.server_momentum,
+        "sgd": modifiers.sgd,
+        "adam": modifiers.adam,
+        "adamw": modifiers.adamw,
+        "muon": modifiers.muon,
+        "sam": modifiers.sam,
+        "asam": modifiers.asam,
+        "lesam": modifiers.lesam,
+    }.items()
 }

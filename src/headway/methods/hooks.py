@@ -133,6 +133,9 @@ class OfAny(Protocol):
     suggests: Mapping[str, float]
     """`participation`, where the user gives none."""
 
+    def for_model(self, roles: Mapping[str, str], /) -> object:
+        """The same value for a model whose parameters have these roles: embedding, matrix, head or vector, by name."""
+
     def fits(self, population: int, cohort: int) -> None:
         """Raise a `UserError` where it cannot work with this many clients."""
 

@@ -9,7 +9,8 @@ missing is FedAvg's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -81,6 +82,7 @@ class Method:
         self._check_names()
         self._check_strays()
         needs.check(list(self.parts()))
+        needs.check_wire(list(self.parts()), self.wire)
 
     def parts(self, *slots: str) -> Iterator[tuple[str, Any]]:
         """(name, value) of every slot value; the name is unique and heads that value's state.
@@ -107,6 +109,16 @@ class Method:
     @property
     def suggests(self) -> dict[str, float]:
         return {name: value for _, part in self.parts() for name, value in getattr(part, "suggests", {}).items()}
+
+    def for_model(self, roles: Mapping[str, str]) -> Method:
+        """The method for a model whose parameters have these roles, by name."""
+        if not any(hasattr(part, "for_model") for _, part in self.parts()):
+            return self
+        changed: dict[str, Any] = {
+            slot: tuple(part.for_model(roles) if hasattr(part, "for_model") else part for part in getattr(self, slot))
+            for slot in SLOTS
+        }
+        return dataclasses.replace(self, **changed)
 
     def fits(self, population: int, cohort: int) -> None:
         """Refuse a population or a cohort that some slot cannot work with."""

@@ -11,6 +11,7 @@ from headway.errors import UserError
 from headway.methods import local, objective, server
 from headway.methods.chain import is_optimiser
 from headway.methods.parts import shown
+from headway.methods.wire import Wire
 
 Parts = Sequence[tuple[str, object]]
 """(name, value) of every slot value of a method."""
@@ -25,6 +26,17 @@ def check(parts: Parts) -> None:
         for need in getattr(part, "needs", ()):
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
+
+
+def check_wire(parts: Parts, wire: Wire) -> None:
+    """Refuse codes that round what a value cannot have rounded."""
+    for name, part in parts:
+        if "wire:plain" in getattr(part, "needs", ()) and wire != Wire():
+            raise UserError(
+                f"{name.split('.')[0]} slot: {shown(part)} averages second moments, which a code of the wire may round "
+                f"to zero or below; leave out {shown(wire.up if wire.down == Wire().down else wire.down)}, or take "
+                "state=reset or keep"
+            )
 
 
 def _givers(parts: Parts) -> dict[str, object]:

@@ -16,9 +16,10 @@ from headway.vectors import Vector
 CLOSE = 0.81
 """How alike a name and a hook's are, from 0 to 1, for the name to be taken for a misspelling."""
 MODEL_NEEDS = ("stages", "full_gradient", "classes")
+WIRE_NEEDS = ("plain",)
 LOCAL_NEEDS = ("gradient_steps", "mean_direction")
 KINDS = ("server", "message", "upload", "local")
-"""What can be needed and provided; a need can also be of the `model`."""
+"""What can be needed and provided; a need can also be of the `model` or of the `wire`."""
 _FUNCTIONS = {
     "broadcast": ("model", "server"),
     "objective": ("w", "output", "step"),
@@ -274,11 +275,11 @@ def _example(name: str) -> str:
 def _check_entry(what: str, name: str, entry: str) -> None:
     """`KIND:NAME`, of a kind that there is."""
     kind, _, thing = entry.partition(":")
-    kinds = (*KINDS, "model") if name == "needs" else KINDS
+    kinds = (*KINDS, "model", "wire") if name == "needs" else KINDS
     if kind not in kinds or not thing:
         forms = ", ".join(f"{one}:NAME" for one in kinds)
         raise UserError(f"{what}: its {name} has '{entry}'; allowed: {forms}{nearest(kind, kinds)}")
-    known = {"model": MODEL_NEEDS, "local": LOCAL_NEEDS}.get(kind, (thing,))
+    known = {"model": MODEL_NEEDS, "local": LOCAL_NEEDS, "wire": WIRE_NEEDS}.get(kind, (thing,))
     if thing not in known:
         raise UserError(
             f"{what}: it needs '{entry}'; allowed: {', '.join(f'{kind}:{one}' for one in known)}{nearest(thing, known)}"

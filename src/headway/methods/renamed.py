@@ -23,6 +23,9 @@ RENAMED = {
 }
 """The name under which state was stored → the name it has now."""
 
+ADDED_ARGUMENTS = {"sgd": {"momentum": 0.0, "nesterov": False, "decay": "coupled", "state": "reset"}}
+"""Arguments that a slot got later, with the values that leave it as it was: fingerprints leave these out."""
+
 _FIRST_NAMES = {now.partition(".")[2]: before.partition(".")[2] for before, now in RENAMED.items()}
 _BEFORE = "server/|slots/|the method's part '"
 """What stands before a name: among the server's tensors, among a client's tensors, and in a fingerprint's words."""

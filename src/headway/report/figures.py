@@ -11,7 +11,11 @@ import numpy as np
 from headway.data.participation import in_words
 from headway.errors import UserError
 from headway.measure.curves import common
+from headway.measure.headline import common_headline
+from headway.measure.numbers import MethodNumbers
+from headway.measure.over_clients import MEASURED
 from headway.records import RoundRecord, value_of
+from headway.report.clients import are_measured
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
@@ -112,10 +116,49 @@ def _draw(axes: Axes, study: Study, place: Place) -> None:
         mean_line(axes, *curve(seeds, first.curve, place, first.scale), label=name, **line(number))
 
 
+def _draw_clients(axes: Axes, rows: Sequence[MethodNumbers]) -> None:
+    """A curve for each method: the clients in the order of their numbers, and these numbers, means over seeds."""
+    first = common_headline(rows)
+    for number, row in enumerate(rows):
+        quantiles = row.get("client_quantiles")
+        if quantiles is not None:
+            places, values = np.linspace(0, 100, len(quantiles)), np.array(quantiles) * first.scale
+            axes.plot(places, values, linewidth=2, **line(number))
+    axes.set_xlabel(f"clients in order, % ({MEASURED})")
+    axes.set_ylabel(f"{first.name} of a client{', %' if first.percent else ''}")
+    axes.set_xlim(0, 100)
+    tidy(axes)
+
+
+def _panels(figure: Figure, rows: Sequence[MethodNumbers]) -> tuple[Axes, Axes]:
+    """Two panels for the curves; where clients were measured, a third one is drawn beside them."""
+    if not are_measured(rows):
+        left, right = figure.subplots(1, 2, sharey=True)
+        return left, right
+    left, right, clients = figure.subplots(1, 3)
+    right.sharey(left)
+    right.tick_params(labelleft=False)
+    _draw_clients(clients, rows)
+    return left, right
+
+
+FAR = 50
+"""A loss or a perplexity that falls by more than this factor is drawn on a logarithmic axis."""
+
+
+def _falls_far(study: Study) -> bool:
+    """Whether the headline falls so far that its end would be flat on a linear axis."""
+    first = study.headline
+    records = (record for seeds in study.runs.values() for one in seeds for record in one.records)
+    values = [value_of(record, first.curve) for record in records if first.curve in record]
+    return bool(values) and not first.higher_is_better and 0 < FAR * min(values) < max(values)
+
+
 def compare_picture(study: Study, path: Path) -> Path:
     """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
-    Of short runs the raw metric is thick too: what is smoothed would be behind it.
+    Of short runs the raw metric is thick too: what is smoothed would be behind it. A third panel shows the
+    distribution over clients where it was measured.
     """
     import matplotlib
 
@@ -123,8 +166,9 @@ def compare_picture(study: Study, path: Path) -> Path:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
-        figure = blank(11, max(4.4, 0.21 * len(study.runs)))
-        left, right = figure.subplots(1, 2, sharey=True)
+        rows = study.summary()
+        figure = blank(16 if are_measured(rows) else 11, max(4.4, 0.21 * len(study.runs)))
+        left, right = _panels(figure, rows)
         for axes, place, label in (
             (left, a_round, "communication round"),
             (right, _megabytes, "megabytes sent, down and up"),
@@ -137,9 +181,11 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
             tidy(axes)
+        if _falls_far(study):
+            left.set_yscale("log")
         left.set_ylabel(f"{judged} {first.name}{', %' if first.percent else ''}")
         if len(study.runs) <= 8:
-            right.legend(frameon=False, loc=f"{'lower' if first.higher_is_better else 'upper'} right")
+            right.legend(frameon=False, loc="lower right" if first.higher_is_better else "upper right")
         else:
             figure.legend(*right.get_legend_handles_labels(), frameon=False, loc="outside right upper", fontsize=8)
         figure.suptitle(

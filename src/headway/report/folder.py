@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.report import figures, tables
+from headway.report.clients import as_csv
 from headway.report.page.write import write_page
 from headway.runs.files import as_path, ensure_folder
 from headway.runs.result import Result
@@ -21,10 +22,12 @@ class Report:
     picture: Path
     markdown: Path
     latex: Path
+    clients: Path
+    """A line of numbers over clients for each run, and whether they were measured or are a proxy."""
 
 
 def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:
-    """Write report.html, compare.png, compare.md and compare.tex of a comparison, or of runs made one by one.
+    """Write a page, a picture, tables and numbers over clients of a comparison, or of runs made one by one.
 
     >>> write(headway.compare(["fedavg", "fedacg"], rounds=30), "report").page
     >>> write([headway.simulate("fedavg"), headway.load_run("runs/mine")], "report").picture
@@ -41,11 +44,13 @@ def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:
         picture=place / "compare.png",
         markdown=place / "compare.md",
         latex=place / "compare.tex",
+        clients=place / "clients.csv",
     )
     figures.compare_picture(study, report.picture)
     write_page(study, report.page)
     report.markdown.write_text(tables.markdown(rows, scenario) + in_words, encoding="utf-8")
     report.latex.write_text(tables.latex(rows, scenario) + in_comment, encoding="utf-8")
+    report.clients.write_text(as_csv(study), encoding="utf-8")
     return report
 
 

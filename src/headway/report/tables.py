@@ -15,15 +15,12 @@ from rich.text import Text
 from headway.data.participation import in_words
 from headway.measure.headline import Headline, common_headline, headline, metrics_in
 from headway.measure.numbers import MethodNumbers, number_of
+from headway.report.clients import about_clients, client_columns, with_deviation
 from headway.scenario import Scenario
 
 
 def _spread(row: MethodNumbers, key: str, scale: float, digits: int) -> str:
-    mean, deviation = number_of(row, key), number_of(row, f"{key}_std")
-    if mean is None:
-        return "–"
-    text = f"{mean * scale:.{digits}f}"
-    return text if deviation is None else f"{text} ± {deviation * scale:.{digits}f}"
+    return with_deviation(number_of(row, key), number_of(row, f"{key}_std"), scale, digits)
 
 
 def _to_target(
@@ -127,18 +124,15 @@ def _of_headline(rows: Sequence[MethodNumbers], first: Headline) -> list[Column]
 
 
 def _of_others(rows: Sequence[MethodNumbers]) -> list[Column]:
-    """The last value of every other metric, and the spread over clients where it is known."""
+    """The last value of every other metric, and what is known over clients."""
     found = []
     for metric in metrics_in(rows[0])[1:]:
         one = headline(metric, smoothed=False)
         key = one.key if one.metric == "accuracy" else one.metric
         found.append(_metric(f"{one.name}{one.unit}", key, one))
-    if lead(rows).metric == "accuracy" or any(row.get("client_accuracy_std") is not None for row in rows):
-        found.append(Column(CLIENT_SPREAD, lambda row: _spread(row, "client_accuracy_std", 100, 2)))
-    return found
+    return [*found, *(Column(heading, write) for heading, write in client_columns(rows))]
 
 
-CLIENT_SPREAD = "client spread (proxy)"
 AGAINST, ROUNDS_AGAINST = "against best", "rounds against best"
 _KEYS: dict[str, Compared] = {AGAINST: "against_best", ROUNDS_AGAINST: "rounds_against_best"}
 
@@ -205,7 +199,7 @@ def about_differences(rows: Sequence[MethodNumbers]) -> str:
 
 
 def _whole_caption(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
-    return "; ".join(filter(None, (caption(rows, scenario), about_differences(rows))))
+    return "; ".join(filter(None, (caption(rows, scenario), about_clients(rows), about_differences(rows))))
 
 
 def _narrowed(head: list[str], body: list[list[str]]) -> tuple[list[str], list[list[str]]]:

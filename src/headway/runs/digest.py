@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headway.methods.renamed import first_name
+from headway.methods.renamed import ADDED_ARGUMENTS, first_name
 from headway.vectors import Vector
 
 _PRETRAINED = frozenset({"transformers", "peft"})
@@ -242,7 +242,9 @@ def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
 def _fields(value: object) -> list[tuple[str, object]]:
     """The fields of an object, without what it only remembers (`cached_property`)."""
     if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
+        added = ADDED_ARGUMENTS.get(type(value).__qualname__, {}) if _package(type(value)) == "headway" else {}
+        fields = [field.name for field in dataclasses.fields(value)]
+        names = [name for name in fields if name not in added or getattr(value, name) != added[name]]
     else:
         bases = [vars(kind) for kind in type(value).__mro__]
         remembered = {name for space in bases for name, part in space.items() if _remembers(part)}

@@ -48,8 +48,12 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
 def _clients(experiment: Experiment) -> Fingerprints:
     """Who holds what. Own data lies client after client, so that sizes say it."""
     if experiment.scenario.data == "own":
-        sizes = _sum(experiment.split.sizes.astype("<i8"))
-        return {"the number of clients": str(len(experiment.split.clients)), "the clients' numbers of samples": sizes}
+        sizes = {"the clients' numbers of samples": _sum(experiment.split.sizes.astype("<i8"))}
+        tests = experiment.split.client_tests
+        if tests is not None and experiment.scenario.validation is None:  # a validation is drawn from these samples
+            own = np.array([len(rows) for rows in tests.rows], "<i8")
+            sizes["the clients' numbers of test samples"] = _sum(own)
+        return {"the number of clients": str(len(experiment.split.clients)), **sizes}
     return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in experiment.split.clients))}
 
 

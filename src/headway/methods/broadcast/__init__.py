@@ -3,5 +3,6 @@
 from headway.methods.broadcast.lookahead import lookahead
 from headway.methods.broadcast.model import model
 from headway.methods.broadcast.vector import vector
+from headway.methods.broadcast.vectors import vectors
 
-__all__ = ["lookahead", "model", "vector"]
+__all__ = ["lookahead", "model", "vector", "vectors"]

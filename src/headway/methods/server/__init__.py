@@ -15,6 +15,7 @@ from headway.methods.server.gradient_momentum import gradient_momentum
 from headway.methods.server.interpolation import interpolation
 from headway.methods.server.latest_update_mean import latest_update_mean
 from headway.methods.server.momentum import momentum
+from headway.methods.server.optimiser_mean import optimiser_mean
 from headway.methods.server.update_memory import update_memory
 from headway.methods.server.velocity_mean import velocity_mean
 
@@ -29,6 +30,7 @@ __all__ = [
     "interpolation",
     "latest_update_mean",
     "momentum",
+    "optimiser_mean",
     "update_memory",
     "velocity_mean",
 ]

@@ -99,12 +99,24 @@ def _of_metric(metric: MetricRecord, leads: bool) -> list[_Drawn]:
     return [_Drawn(one.curve, f"smoothed {name}", f"{{}} {name}, smoothed", *read), raw] if leads else [raw]
 
 
+def _over_clients(metric: MetricRecord) -> list[_Drawn]:
+    """What is measured over clients, where it is."""
+    one = headline(metric, smoothed=True)
+    name = one.name.replace("{", "{{").replace("}", "}}")
+    read = (one.percent, one.higher_is_better)
+    return [
+        _Drawn("client_mean", "mean of clients", f"mean {name} of clients, measured", *read),
+        _Drawn("client_worst", "worst tenth", f"{name} of the worst tenth of clients, measured", *read),
+    ]
+
+
 def _drawn(study: Study) -> list[_Drawn]:
     """Of short runs the raw headline comes first: the page draws the first one until another is chosen."""
     first, *others = metrics_of([record for seeds in study.runs.values() for one in seeds for record in one.records])
     smoothed, raw = _of_metric(first, leads=True)
     found = [smoothed, raw] if study.headline.smoothed else [raw, smoothed]
     found += [one for metric in others for one in _of_metric(metric, leads=False)]
+    found += _over_clients(first)
     found += [_Drawn("loss", "{} loss", "{} loss")] if all(one.key != "loss" for one in found) else []
     return [*found, _Drawn("global_loss", "loss on all clients' data", "loss on all clients' data")]
 

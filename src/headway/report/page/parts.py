@@ -15,6 +15,16 @@ def text_of(name: str, folder: Path = _HERE) -> str:
     return (folder / name).read_text(encoding="utf-8").strip()
 
 
+def look(number: int) -> str:
+    """The classes that colour and dash what belongs to one of many methods."""
+    return f"c{number % 8} d{number // 8 % 4}"
+
+
+def swatch(number: int) -> str:
+    """A short line in the look of a method."""
+    return f'<span class="swatch {look(number)}"></span>'
+
+
 def embedded(content: object) -> str:
     """JSON inside a script element; without "<" no text can end that element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -10,8 +10,10 @@ from html import escape
 
 from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
+from headway.report.clients import SPREAD
 from headway.report.page import commands as again
-from headway.report.tables import CLIENT_SPREAD, about_differences, best, cells, columns, number_and_word
+from headway.report.page.parts import swatch
+from headway.report.tables import about_differences, best, cells, columns, number_and_word
 from headway.runs.environment import MadeOn
 from headway.runs.folder import failure, finished, summary
 from headway.runs.given import catalogue_method
@@ -19,13 +21,8 @@ from headway.runs.result import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained, settings_of
 
-_COLOURS, _DASHES = 8, 4
-_LESS_IS_MORE = ("rounds", "MB", "seconds", CLIENT_SPREAD)
+_LESS_IS_MORE = ("rounds", "MB", "seconds", SPREAD)
 """Columns whose best value is the least, beside metrics that fall; clicked once, they begin with it."""
-
-
-def _swatch(number: int) -> str:
-    return f'<span class="swatch c{number % _COLOURS} d{number // _COLOURS % _DASHES}"></span>'
 
 
 def _table(
@@ -43,7 +40,7 @@ def _table(
 
     def cell(text: str, row: int, column: int) -> str:
         written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else _in_two_lines(text)
-        return f"<td>{_swatch(row) if swatches and column == 0 else ''}{written}</td>"
+        return f"<td>{swatch(row) if swatches and column == 0 else ''}{written}</td>"
 
     lines = (
         "<tr>" + "".join(cell(text, row, column) for column, text in enumerate(line)) + "</tr>"
@@ -82,8 +79,6 @@ def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
     words.append("A click on a heading sorts.")
     if any(row["rounds_to_target"] is None for row in rows) and rows[0]["target"] is not None:
         words.append("R+: some seed did not reach the target in its R rounds.")
-    if any(one.heading == CLIENT_SPREAD for one in columns(rows)):
-        words.append("Client spread: deviation of the accuracy over clients, in points.")
     if sentence := about_differences(rows):
         words.append(f"{sentence[0].upper()}{sentence[1:]}; the interval is of each difference by itself.")
     return " ".join([*words, "MB: what is sent down and up."])
