@@ -1,6 +1,7 @@
 """The executors that have a name: one line each, which the settings, the command line, the engine and the tests read.
 
-`threads` would be the class that `executor(experiment, forms, coupled)` makes in `engine/threads.py`.
+The executor NAME is made by the function `executor` of `headway.engine.NAME`, with underscores for hyphens; what it must
+have is in `engine/executor.py`.
 """
 
 from __future__ import annotations

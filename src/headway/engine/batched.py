@@ -183,5 +183,5 @@ def alike(rounds: CohortRounds) -> list[list[int]]:
 
 
 def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Batched:
-    """As `selection.py` asks for it."""
+    """The executor that the table of `headway/executors.py` names."""
     return Batched(experiment, compiled="compiled" in forms, coupled=coupled)

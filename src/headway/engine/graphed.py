@@ -101,6 +101,6 @@ class Graphed:
 
 
 def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Graphed:
-    """As `selection.py` asks for it."""
+    """The executor that the table of `headway/executors.py` names."""
     layout = "stacked" if "stacked" in forms else "streams"
     return Graphed(experiment, layout=layout, compiled="compiled" in forms, coupled=coupled)

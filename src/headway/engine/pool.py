@@ -326,5 +326,5 @@ def _ended(worker: _Worker) -> MachineError:
 
 
 def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> WorkerPool:
-    """As `selection.py` asks for it."""
+    """The executor that the table of `headway/executors.py` names."""
     return WorkerPool(experiment, compiled="compiled" in forms, coupled=coupled)

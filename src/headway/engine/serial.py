@@ -142,5 +142,5 @@ class Serial:
 
 
 def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Serial:
-    """As `selection.py` asks for it."""
+    """The executor that the table of `headway/executors.py` names."""
     return Serial(experiment, compiled="compiled" in forms, coupled=coupled)
