@@ -1,7 +1,7 @@
 """The executors that have a name: one line each, which the settings, the command line, the engine and the tests read.
 
-The executor NAME is made by the function `executor` of `headway.engine.NAME`, with underscores for hyphens; what it must
-have is in `engine/executor.py`.
+The executor NAME is made by the function `executor` of `headway.engine.NAME`, with underscores for hyphens.
+`engine/executor.py` says what it must have.
 """
 
 from __future__ import annotations
