@@ -279,7 +279,7 @@ def described(
         split_seed=scenario.split_seed,
         clients=len(rows),
         clients_with_tests=clients_with_tests,
-        mixes=statistics.mixes(counts) if source.classes and not tokens else None,
+        mixes=statistics.class_mixes(counts) if source.classes and not tokens else None,
         sizes=statistics.sizes(rows, len(source.train)),
     )
     return found, counts
