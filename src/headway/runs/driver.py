@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from headway.engine import simulation
+from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
@@ -255,6 +256,7 @@ class _Run:
         experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
         module = experiment.network.module(output.theta, output.buffers)
         in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
+        clients = client_table(experiment, self.progress.model, self.store.get)
         result = Result(
             method=experiment.method.name,
             scenario=experiment.scenario,
@@ -267,6 +269,7 @@ class _Run:
             stopped=self.reason,
             callbacks=tuple(one.given for one in self.job.callbacks),
             make_best=lambda: best_module(experiment, folder, self.past, in_memory),
+            make_clients=lambda: clients,
         )
         self.calls.end(result)
         if folder is not None and self.checkpoint is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import safetensors.torch
@@ -11,6 +12,7 @@ from torch import nn
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.building import build
+from headway.engine.evaluation import ClientTable, client_table
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.methods.method import Method
@@ -64,6 +66,7 @@ def recorded(folder: Path, observer: Observer | None = None, verified: bool = Fa
     result = _result(
         found, lambda: loaded(experiment_of(folder), folder).model, lambda: _best(found, experiment_of(folder))
     )
+    result = replace(result, make_clients=lambda: _clients_of(loaded(experiment_of(folder), folder)))
     return result if observer is None else warned_if_unchecked(result, observer)
 
 
@@ -74,9 +77,14 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
         raise UserError(f"{folder} has no checkpoint yet")
     found = read_folder(folder)
     splits.verify(folder, checkpoint.read()["split"])
-    progress, _ = checkpoint.load()
+    progress, store = checkpoint.load()
     module = experiment.network.module(progress.output.theta, progress.output.buffers)
-    return _result(found, lambda: module, lambda: _best(found, experiment))
+    result = _result(found, lambda: module, lambda: _best(found, experiment))
+    return replace(result, make_clients=lambda: client_table(experiment, progress.model, store.get))
+
+
+def _clients_of(result: Result) -> ClientTable | None:
+    return None if result.make_clients is None else result.make_clients()
 
 
 def _best(found: RunFolder, experiment: Experiment) -> nn.Module:
