@@ -34,6 +34,7 @@ from headway.report.tables import cells
 from headway.runs import packed
 from headway.runs.resume import lengthen
 from headway.runs.study import Study
+from source_files import described
 
 OWN = (5, 0, 12, 1, 7, 20)
 """Test samples of each client; the second has none."""
@@ -183,11 +184,17 @@ class Items(torch.utils.data.Dataset[Any]):
         return self.pair[0][index], self.pair[1][index]
 
 
-@pytest.mark.parametrize("form", [tuple, Items, lambda pair: list(Items(pair))], ids=["pair", "dataset", "list"])
+def named(pair: tuple[Any, Any]) -> list[dict[str, Any]]:
+    """Items as those of Hugging Face."""
+    return [{"x": x, "labels": y} for x, y in Items(pair)]
+
+
+@pytest.mark.parametrize("form", [tuple, Items, lambda pair: list(Items(pair)), named])
 def test_two_test_sets_for_two_clients_are_not_one_pair(form: Callable[[Any], Any]) -> None:
     given = unequal_clients((4, 6))
     pairs = unequal_clients((3, 5), seed=2)["clients"]
-    found = federate(given["clients"], [form(pair) for pair in pairs])
+    clients = given["clients"] if form is not named else [named(pair) for pair in given["clients"]]
+    found = federate(clients, [form(pair) for pair in pairs])
     assert found.client_tests is not None
     assert [len(rows) for rows in found.client_tests.rows] == [3, 5]
     assert np.array_equal(found.test.labels.numpy(), np.concatenate([y for _, y in pairs]))
@@ -268,6 +275,9 @@ def test_writers_of_leaf_are_judged_on_their_own_images(tmp_path: Path) -> None:
     right = (answers(model, x[:, None] / 255.0).argmax(1).numpy() == y).astype(float)
     check(records[-1], [right[users == writer].mean() for writer in (3, 7)])
     assert records[-1]["accuracy"] == pytest.approx(right.mean()), "also of who is no client"
+    assert chosen.task_in_words.endswith("; 2 of 3 clients are judged on test samples of their own")
+    told = described("femnist", "--partition", "natural", "--data-dir", str(tmp_path))
+    assert (told["clients"], told["clients_with_tests"]) == (3, 2)
     two = build(settings.changed(clients=2), hw.method("csgd"))
     check(played(two)[0][-1], _by_writer(two, played(two)[1], x, y, users))
     few = build(settings.changed(eval_samples=3), hw.method("fedavg"))
@@ -315,11 +325,12 @@ def test_a_share_of_each_client_s_samples_judges_it_and_trains_nobody() -> None:
 
 def test_own_data_without_a_test_set_is_judged_on_what_is_held_out() -> None:
     clients = unequal_clients()["clients"]
-    for settings, on in (({"client_test": 0.4}, None), ({"validation": 0.4}, None)):
-        chosen = bound({"clients": clients}, **settings)
+    for setting, on in (("client_test", "test"), ("validation", "validation")):
+        chosen = bound({"clients": clients}, **{setting: 0.4})
+        assert f"clients are judged on {on} samples of their own" in chosen.task_in_words
         tests = chosen.split.client_tests
         assert tests is not None
-        assert tests.samples is chosen.split.test, on
+        assert tests.samples is chosen.split.test
         records, progress = played(chosen)
         right = answers(handed(chosen, progress), tests.samples.x).argmax(1) == tests.samples.labels
         check(records[-1], [right[rows].double().mean().item() for rows in tests.rows if len(rows)])
@@ -375,7 +386,13 @@ def test_fewer_test_samples_stay_those_of_their_clients() -> None:
 def studies() -> dict[str, Study]:
     """A comparison with clients that are measured, and the same with a proxy."""
     quiet = {"executor": "serial", "smoothing": 0.0, "observer": Silent()}
-    given: dict[str, Any] = {**quiet, "model": nn.Linear(6, 3), "rounds": 2, "seeds": 2, "precision": "fp64"}
+    given: dict[str, Any] = {
+        **quiet,
+        "model": built(lambda: nn.Linear(6, 3), 7, "test"),
+        "rounds": 2,
+        "seeds": 2,
+        "precision": "fp64",
+    }
     return {
         "measured": hw.compare(["fedavg", "fedacg"], **given, **with_tests()),
         "proxy": hw.compare(["fedavg", "fedacg"], **given, **unequal_clients()),
@@ -457,11 +474,26 @@ def test_a_report_of_other_metrics_has_their_own_numbers() -> None:
     result = hw.simulate(
         "fedavg", model=nn.Linear(4, 1), clients=clients, test=clients, rounds=1, executor="serial", precision="fp64"
     )
+    for metric in ("loss", "rmse", "r2"):
+        assert list(result.clients[metric]) == pytest.approx(_by_hand(result.model, clients, metric))
     rows = [over_seeds("fedavg", [result.summary])]
     cell = dict(zip(*(part if at == 0 else part[0] for at, part in enumerate(cells(rows))), strict=True))
     assert cell["client mean (measured)"] == f"{result.summary['client_mean']:.4f}"
     assert cell["worst tenth (measured)"] == f"{result.summary['client_worst']:.4f}"
     assert "loss, measured on" in tables.markdown(rows, result.scenario)
+
+
+def _by_hand(model: nn.Module, tests: list[tuple[Any, Any]], metric: str) -> list[float]:
+    errors = [((answers(model, x).numpy() - y) ** 2).mean() for x, y in tests]
+    spreads = [y.var() for _, y in tests]
+    of = {"loss": lambda e, _: e, "rmse": lambda e, _: e**0.5, "r2": lambda e, v: 1 - e / v}[metric]
+    return [of(error, spread) for error, spread in zip(errors, spreads, strict=True)]
+
+
+def test_without_test_samples_of_clients_there_is_no_table_of_them() -> None:
+    result = hw.simulate("fedavg", SMALL.changed(rounds=1), model=nn.Linear(6, 3), **unequal_clients())
+    with pytest.raises(UserError, match="have no test samples of their own; give them some"):
+        _ = result.clients
 
 
 # ── runs in folders ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -479,7 +511,13 @@ def test_a_run_that_is_resumed_judges_the_same_clients(tmp_path: Path) -> None:
         assert {key: value for key, value in one.items() if "client" in key and key != "clients"} == {
             key: value for key, value in other.items() if "client" in key and key != "clients"
         }
-    assert hw.load_run(tmp_path / "run", **given).summary["client_scores"] == "measured"
+    loaded = hw.load_run(tmp_path / "run", **given)
+    assert loaded.summary["client_scores"] == "measured"
+    table = whole.clients
+    assert table["samples"].to_dict() == {client: size for client, size in enumerate(OWN) if size}
+    assert np.mean(table["accuracy"]) == pytest.approx(whole.records[-1]["client_mean"])
+    assert table.equals(resumed.clients)
+    assert table.equals(loaded.clients)
     told = json.loads((tmp_path / "run/summary.json").read_text())
     assert (told["client_scores"], told["client_quantiles"]) == ("measured", whole.records[-1]["client_quantiles"])
     kept = packed.rounded(resumed.records)[-1]["client_quantiles"]

@@ -21,6 +21,7 @@ from typing import Any
 
 from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
+from headway.executors import EXECUTORS
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
 from headway.setting_values import in_type, toml_value
 
@@ -51,13 +52,6 @@ def _setting(group: str, default: Value | None, help: str, role: str | None = No
 
 
 DEFAULT_PARTICIPATION = 0.1
-EXECUTORS = (
-    "auto",
-    *(f"{name}{how}" for name in ("serial", "batched", "pool") for how in ("", ":compiled")),
-    "graphed",
-    *(f"graphed:{layout}{how}" for layout in ("streams", "stacked") for how in ("", ":compiled")),
-)
-"""`auto` chooses among all of them, `graphed` among those that begin with its name."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Scores:
     over_clients: OverClients
     """Measured on each client's own test samples; a proxy where clients have none."""
     global_loss: float | None
-    """On all clients' data, where it is asked for."""
+    """The loss on all clients' data, where it is asked for."""
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""
@@ -162,32 +162,63 @@ def evaluate(
     tests = experiment.client_tests
     if tests is None:
         return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
-    found = _of_clients(experiment, state, tests, scored, executor, round, state_of)
-    return Scores(loss, metrics, found, global_loss)
+    found = _scored_clients(experiment, state, tests, state_of, whole=scored, executor=executor, round=round)
+    headline = experiment.task.headline
+    each = None if found is None else client_scores.by_client(headline, *found)
+    over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
+    return Scores(loss, metrics, over, global_loss)
 
 
-def _of_clients(
+def _scored_clients(
     experiment: Experiment,
     state: GlobalState,
     tests: ClientTests,
-    scored: Scored,
-    executor: Executor | None,
-    round: int,
     state_of: StateOf | None,
-) -> OverClients:
-    """The headline over clients, each on its own test samples: one pass over all of these, or what `scored` has."""
-    rows, headline = tests.rows, experiment.task.headline
+    *,
+    whole: Scored | None = None,
+    executor: Executor | None = None,
+    round: int = 0,
+) -> tuple[Scored, Sequence[np.ndarray]] | None:
+    """What the clients' own test samples contribute, and which rows are whose; `whole` is what the test set does.
+
+    One pass over all of them, or none where they are the test set. None where nobody says what clients keep, and they
+    have statistics of their own.
+    """
     if client_scores.has_own_statistics(experiment):
         if state_of is None:
-            return {}
+            return None
         most = CHUNK["cpu" if experiment.network.joint else experiment.device.type]
-        scored, rows = client_scores.scored_by_client(experiment, state, state_of, most, round)
-    elif tests.samples is not experiment.test:
-        scored = _scored(experiment, state, tests.samples, executor)
-        losses = _losses(scored)
-        if not bool(losses.isfinite().all()):
-            raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)
-    return measured(headline.name, client_scores.by_client(headline, scored, rows), headline.higher_is_better)
+        return client_scores.scored_by_client(experiment, state, state_of, most, round)
+    if tests.samples is experiment.test and whole is not None:
+        return whole, tests.rows
+    scored = _scored(experiment, state, tests.samples, executor)
+    losses = _losses(scored)
+    if not bool(losses.isfinite().all()):
+        raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)
+    return scored, tests.rows
+
+
+ClientTable = dict[str, np.ndarray]
+"""Columns by name, with a row for each client."""
+
+
+def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) -> ClientTable | None:
+    """Of each client that has test samples: its number, how many it has, and the task's metrics on them, by name.
+
+    None where no client has any. A metric that a client's samples do not define is NaN.
+    """
+    tests = experiment.client_tests
+    if tests is None:
+        return None
+    with experiment.arithmetic():
+        found = _scored_clients(experiment, state, tests, state_of)
+    assert found is not None
+    scored, rows = found
+    sizes = np.array(list(map(len, rows)))
+    table: ClientTable = {"client": np.arange(len(rows)), "samples": sizes}
+    for metric in experiment.task.metrics:
+        table[metric.name] = client_scores.by_client(metric, scored, rows)
+    return {name: column[sizes > 0] for name, column in table.items()}
 
 
 def _proxy(experiment: Experiment, scored: Scored) -> OverClients:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -20,8 +20,9 @@ from headway.errors import ClientError, UserError, first_words
 from headway.trees import leaves_of
 from headway.vectors import Vector
 
-CAPTURED_EVALUATIONS = 2
-"""Shapes and types of samples for which an evaluation is captured: those of the test and of the training set."""
+CAPTURED_EVALUATIONS = 3
+"""Shapes and types of samples for which an evaluation is captured: those of the test set, of the clients' own test
+samples and of the training set."""
 Form = tuple[tuple[torch.Size, torch.dtype], ...]
 """Shape and type of inputs, shape and type of targets."""
 
@@ -97,3 +98,9 @@ class Graphed:
     def close(self) -> None:
         self._cohort = None
         self._evaluations.clear()
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Graphed:
+    """The executor that the table of `headway/executors.py` names."""
+    layout = "stacked" if "stacked" in forms else "streams"
+    return Graphed(experiment, layout=layout, compiled="compiled" in forms, coupled=coupled)

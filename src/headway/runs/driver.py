@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from headway.engine import simulation
+from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
@@ -223,6 +224,7 @@ class _Run:
         """The result of a run that came to its end, written down in summary.json."""
         experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
         module = experiment.network.module(output.theta, output.buffers)
+        clients = client_table(experiment, self.progress.model, self.store.get)
         result = Result(
             method=experiment.method.name,
             scenario=experiment.scenario,
@@ -232,6 +234,7 @@ class _Run:
             folder=folder,
             checked=self.checked,
             cost=cost_record(experiment.method),
+            make_clients=lambda: clients,
         )
         self.tracking.ends(result.summary)
         if folder is not None and self.checkpoint is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.building import build
+from headway.engine.evaluation import ClientTable, client_table
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.methods.method import Method
@@ -59,6 +61,7 @@ def recorded(folder: Path, observer: Observer | None = None, verified: bool = Fa
     if found.manifest is None and not found.finished:
         raise UserError(f"{folder} has no checkpoint yet")
     result = _result(found, lambda: loaded(experiment_of(folder), folder).model)
+    result = replace(result, make_clients=lambda: _clients_of(loaded(experiment_of(folder), folder)))
     return result if observer is None else warned_if_unchecked(result, observer)
 
 
@@ -69,9 +72,14 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
         raise UserError(f"{folder} has no checkpoint yet")
     found = read_folder(folder)
     splits.verify(folder, checkpoint.read()["split"])
-    progress, _ = checkpoint.load()
+    progress, store = checkpoint.load()
     module = experiment.network.module(progress.output.theta, progress.output.buffers)
-    return _result(found, lambda: module)
+    result = _result(found, lambda: module)
+    return replace(result, make_clients=lambda: client_table(experiment, progress.model, store.get))
+
+
+def _clients_of(result: Result) -> ClientTable | None:
+    return None if result.make_clients is None else result.make_clients()
 
 
 def _result(found: RunFolder, make_model: Callable[[], nn.Module]) -> Result:

@@ -11,9 +11,9 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 import torch
 
 from headway.errors import DamagedRun, UserError
+from headway.executors import EXECUTORS
 from headway.runs.costs import CostRecord, is_cost
 from headway.runs.files import CHECK, checksum, read_json
-from headway.scenario import EXECUTORS
 
 FORMAT = 2
 """Of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""

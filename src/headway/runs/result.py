@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from headway.engine.evaluation import ClientTable
+from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
 from headway.runs.costs import CostRecord
@@ -34,6 +36,7 @@ class Result:
     """Whether the records could be checked; those of folders from before there were checksums cannot."""
     cost: CostRecord | None = field(default=None, repr=False)
     """What the method costs; None for a user's own method, and where an earlier version did not record it."""
+    make_clients: Callable[[], ClientTable | None] | None = field(default=None, repr=False)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -51,6 +54,19 @@ class Result:
             "buffers": one.buffers,
         }
         return {**about, **summarise(self.records, one.target, one.smoothing)}
+
+    @cached_property
+    def clients(self) -> pandas.DataFrame:
+        """One row for each client with test samples: how many, and what the last round's model scores on them."""
+        import pandas
+
+        table = None if self.make_clients is None else self.make_clients()
+        if table is None:
+            raise UserError(
+                "the clients of this run have no test samples of their own; give them some (test=[…], one set each) "
+                "or hold some out (client_test=0.2)"
+            )
+        return pandas.DataFrame(table).set_index("client")
 
     @property
     def rounds(self) -> pandas.DataFrame:

@@ -289,8 +289,11 @@ def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[
         seeds = runs.setdefault(result.method, [])
         if seeds:
             _check_comparable(seeds[0], result, frozenset())
-        if result.scenario.seed in [one.scenario.seed for one in seeds]:
-            raise UserError(f"{_where(result)}: {result.method} with seed {result.scenario.seed} is there already")
+        if twin := next((one for one in seeds if one.scenario.seed == result.scenario.seed), None):
+            raise UserError(
+                f"{_where(result)}: {result.method} with seed {result.scenario.seed} is in {_where(twin)} too; report "
+                "one of the two"
+            )
         seeds.append(result)
     if not runs:
         raise UserError("there is no run with a finished round to report")
