@@ -130,7 +130,8 @@ def test_what_may_differ_follows_from_the_roles() -> None:
     assert settings.EDITABLE | ends == settings.RESUMABLE
     assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
     assert execution | {"precision"} == settings.REPRODUCIBLE
-    tuned = {"rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip"}
+    rates = {"rate", "schedule", "rate_decay", "rate_decay_epoch"}
+    tuned = rates | {"weight_decay", "batch_size", "epochs", "steps", "clip"}
     assert tuned == settings.TUNED
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
