@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,9 @@ from headway.engine import coupling
 from headway.engine.building import build
 from headway.engine.cost import cost
 from headway.engine.network import roles_of
+from headway.engine.selection import make_executor
 from headway.engine.serial import Serial
-from headway.engine.simulation import simulate
+from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods import local
@@ -264,6 +266,24 @@ def test_executors_agree_on_chains(spelled: str) -> None:
         for one, two in zip(reference, records, strict=True):
             assert one["train_loss"] == pytest.approx(two["train_loss"], abs=1e-10)
             assert (one["bytes_up"], one["bytes_down"]) == (two["bytes_up"], two["bytes_down"])
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("executor", ["serial:compiled", "batched:compiled"])
+@pytest.mark.parametrize(
+    "spelled", [*CHAINS[:4], "fedavg+muon:state=average", "fedcm+sam", "scaffold+lesam", "fedavg+asam"]
+)
+def test_compiled_executors_agree_on_chains(spelled: str, executor: str) -> None:
+    chosen = experiment(spelled, **SETTINGS)
+    _, end = played(chosen, "serial")
+    hand = make_executor(executor, chosen)
+    try:
+        *_, (_, other) = simulate(chosen, hand, ClientStates(), begin(chosen))
+    finally:
+        hand.close()
+    assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
 
 
 @pytest.mark.parametrize("spelled", ["scaffold+adamw:state=keep", "fedavg+muon:state=average"])

@@ -135,6 +135,6 @@ def test_what_may_differ_follows_from_the_roles() -> None:
     assert tuned == settings.TUNED
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-        *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
+        *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
         *("eval_every", "eval_samples", "global_loss", "metrics"),
     } == settings.SAME_WORK
