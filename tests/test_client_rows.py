@@ -25,7 +25,7 @@ STAMP_BYTES = 16
 States = dict[int, dict[str, Any]]
 
 
-def newcomer(coordinates: int = 3) -> dict[str, Any]:
+def initial(coordinates: int = 3) -> dict[str, Any]:
     """A state of several types: a vector, a counter, a flag."""
     control = Vector({"weight": torch.zeros(coordinates, dtype=torch.float64), "bias": torch.zeros(())})
     return {"slots": {"local.rule": {"control": control}}, "cursor": torch.tensor(0), "flag": torch.tensor(False)}
@@ -50,7 +50,7 @@ def assert_equal(found: States, expected: States) -> None:
 
 
 def made(folder: Path, population: int, coordinates: int = 3) -> ClientRows:
-    rows = ClientRows(folder / "clients.rows", newcomer(coordinates), population)
+    rows = ClientRows(folder / "clients.rows", initial(coordinates), population)
     rows.create()
     return rows
 
@@ -128,7 +128,7 @@ def test_what_was_committed_always_loads(plan: tuple[int, list[Save]]) -> None:
         made(Path(folder), population)
         committed, expected, number = 0, States(), 0
         for step in steps:
-            rows = ClientRows(Path(folder) / "clients.rows", newcomer(), population)  # a new life
+            rows = ClientRows(Path(folder) / "clients.rows", initial(), population)  # a new life
             round = committed + step.rounds
             new = dict(expected)
             for client in step.touched:
@@ -223,7 +223,7 @@ def test_only_rounds_up_to_the_checkpoint_count(tmp_path: Path) -> None:
 
 
 def test_loaded_states_are_apart(tmp_path: Path) -> None:
-    """A loaded state can be changed without changing another, the file or the newcomer."""
+    """A loaded state can be changed without changing another, the file or the initial one."""
     rows = made(tmp_path, 2)
     rows.save({0: state(1), 1: state(2)}.get, [0, 1], 0, 1)
     states = loaded(rows, 1)
@@ -231,7 +231,7 @@ def test_loaded_states_are_apart(tmp_path: Path) -> None:
     states[0]["slots"]["local.rule"]["control"].leaves["weight"].zero_()
     assert_equal({1: states[1]}, {1: state(2)})
     assert_equal(loaded(rows, 1), {0: state(1), 1: state(2)})
-    assert_equal({0: rows.initial_client_state}, {0: newcomer()})
+    assert_equal({0: rows.initial_client_state}, {0: initial()})
 
 
 @pytest.mark.parametrize(
@@ -251,12 +251,12 @@ def test_every_type_and_shape_is_kept(dtype: torch.dtype, shape: tuple[int, ...]
 def test_a_method_without_client_state_has_no_rows(tmp_path: Path) -> None:
     """There is a file only where a client keeps something."""
     assert not ClientRows(tmp_path / "clients.rows", {"slots": {}}, 10).used
-    assert ClientRows(tmp_path / "clients.rows", newcomer(), 10).used
+    assert ClientRows(tmp_path / "clients.rows", initial(), 10).used
 
 
 def test_the_layout_names_every_leaf(tmp_path: Path) -> None:
     """Path, type and shape of each leaf, in the order of a row's bytes."""
-    assert ClientRows(tmp_path / "clients.rows", newcomer(), 10).layout() == [
+    assert ClientRows(tmp_path / "clients.rows", initial(), 10).layout() == [
         ("slots/local.rule/control/weight", "float64", [3]),
         ("slots/local.rule/control/bias", "float32", []),
         ("cursor", "int64", []),

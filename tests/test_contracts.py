@@ -110,7 +110,7 @@ def test_a_value_outside_its_range_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPELLED)
-def test_a_returning_client_and_a_newcomer_both_work(name: str) -> None:
+def test_a_returning_client_and_a_new_one_both_work(name: str) -> None:
     """Over rounds in which some clients return and others are new, losses stay finite numbers."""
     records, _ = played(experiment(name, rounds=8))
     counts: dict[int, int] = {}

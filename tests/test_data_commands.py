@@ -20,7 +20,7 @@ from headway.cli import main
 from headway.data.participation import SAMPLINGS
 from headway.data.partition import PARTITIONS, split
 from headway.data.sources import SOURCES, load, present
-from headway.data.statistics import class_counts, mixes, sizes
+from headway.data.statistics import class_counts, class_mixes, sizes
 from headway.errors import UserError
 from headway.report.split_picture import CLIENTS_AT_MOST, draw_split
 from source_files import MIXES, described
@@ -47,7 +47,7 @@ class TestStatistics:
         """p = (½, ½, 0, 0): 2 classes, ½, e^ln 2 = 2, L1 1. p = (0, 0, 1, 0): 1 class, 1, e^0 = 1, L1 1.5."""
         counts = class_counts(np.array([0, 1, 2, 2, 2, 3]), [np.array([1, 0]), np.array([4, 2])], 4)
         assert counts.tolist() == [[1, 1, 0, 0], [0, 0, 2, 0]]
-        assert dataclasses.astuple(mixes(counts)) == pytest.approx((1.5, 0.75, 1.5, 1.25))
+        assert dataclasses.astuple(class_mixes(counts)) == pytest.approx((1.5, 0.75, 1.5, 1.25))
         assert dataclasses.astuple(sizes([np.arange(3), np.arange(4), np.arange(9)], 20)) == (3, 4, 9, 4)
 
     @settings(deadline=None, max_examples=60)
@@ -55,11 +55,11 @@ class TestStatistics:
         st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), min_size=1, max_size=9).map(np.array)
     )
     def test_they_are_within_their_bounds(self, counts: np.ndarray) -> None:
-        found = mixes(counts)
+        found = class_mixes(counts)
         assert 1 / 3 <= found.largest_share + 1e-12 <= 1 + 1e-9
         assert 1 - 1e-9 <= found.exp_entropy <= found.classes_present + 1e-9
         assert 0 <= found.l1_to_uniform <= 4 / 3 + 1e-9
-        assert mixes(counts * 7) == found, "shares alone count"
+        assert class_mixes(counts * 7) == found, "shares alone count"
 
 
 # ── headway data partitions, samplings ───────────────────────────────────────────────────────────────────────────────
@@ -105,6 +105,7 @@ class TestDescribe:
             "partition": "iid",
             "split_seed": 0,
             "clients": 7,
+            "clients_with_tests": 0,
             "size_min": 857,
             "size_median": 857,
             "size_max": 858,
@@ -118,7 +119,7 @@ class TestDescribe:
         for seed in (0, 3):
             counts = class_counts(labels, split("dirichlet:0.3", labels, 60, seed), 10)
             found = described("fashion", "--split-seed", str(seed))
-            assert {name: found[name] for name in MIXES} == dataclasses.asdict(mixes(counts))
+            assert {name: found[name] for name in MIXES} == dataclasses.asdict(class_mixes(counts))
 
     def test_users_of_the_data(self, own: Path) -> None:
         found = described(f"npz:{own / 'users.npz'}", "--partition", "natural")

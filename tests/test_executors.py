@@ -17,7 +17,7 @@ from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
 from headway.engine.serial import ClientTrainer
 from headway.engine.states import ClientStates
-from headway.engine.trial import newcomers
+from headway.engine.trial import first_rounds
 from headway.errors import ClientError
 from headway.methods.method import Method
 from headway.methods.spelling import method
@@ -76,7 +76,7 @@ def test_a_compiled_step_fills_the_largest_batch(compiled: bool, coupled: bool, 
     """17 samples in batches of 4, two epochs: five steps each, the last of one sample."""
     chosen = experiment("fedavg", participation=1.0)
     trainer = ClientTrainer(chosen, compiled=compiled, coupled=coupled)
-    assert trainer.computed(newcomers(chosen, range(chosen.population))[1]) == computed
+    assert trainer.computed(first_rounds(chosen, range(chosen.population))[1]) == computed
 
 
 def test_a_trial_has_the_clients_that_count() -> None:

@@ -33,7 +33,7 @@ from headway.engine.selection import make_executor
 from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
-from headway.engine.trial import newcomers
+from headway.engine.trial import first_rounds
 from headway.methods.method import Method
 from headway.methods.slots import Uploads
 from headway.methods.spelling import method
@@ -251,7 +251,7 @@ def test_tasks_made_together_are_those_made_one_by_one(name: str, settings: dict
     chosen = experiment(name, participation=1.0, **settings)
     clients = range(chosen.population)
     assert len(set(chosen.federation.sizes)) > 1
-    one_by_one = [client.arrays for client in newcomers(chosen, clients, round=3)]
+    one_by_one = [client.arrays for client in first_rounds(chosen, clients, round=3)]
     wanted = stacked(one_by_one, chosen.shapes)
     turn, found = chosen.client_rounds.stacked(3, room=10)
     assert turn.clients == tuple(clients)

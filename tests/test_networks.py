@@ -19,7 +19,7 @@ from conftest import EXECUTORS, SMALL, played
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.network import Network
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import NETWORKS, network
@@ -323,7 +323,7 @@ def uploads(experiment: Experiment, executor: str) -> list[Any]:
     """For each client Δ_i = −∇f_i of one step with η = 1, its loss and its buffers."""
     hand = EXECUTORS[executor](experiment)
     with experiment.arithmetic():
-        rounds = newcomers(experiment, range(experiment.population), steps_at_most=1)
+        rounds = first_rounds(experiment, range(experiment.population), steps_at_most=1)
         groups = [group.trained for group in hand.run(round_input(experiment), rounds)]
         parts = [(trained["fields"]["delta"], trained["loss"], trained["buffers"]) for trained in groups]
     return [row(part, number) for part in parts for number in range(len(part[1]))]

@@ -14,7 +14,7 @@ from conftest import held
 from headway.data import partition
 from headway.data.partition import split
 from headway.data.sources import load
-from headway.data.statistics import class_counts, mixes, sizes
+from headway.data.statistics import class_counts, class_mixes, sizes
 from headway.errors import UserError
 from source_files import MIXES, described
 
@@ -76,15 +76,15 @@ class TestAuthors:
         assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(len(labels)))
         counts = class_counts(labels, rows, classes)
         for found, printed in zip(
-            dataclasses.astuple(mixes(counts)), ACCEPTED[classes, alpha, clients][0], strict=True
+            dataclasses.astuple(class_mixes(counts)), ACCEPTED[classes, alpha, clients][0], strict=True
         ):
             assert abs(found - float(printed)) <= max(1.5 * unit(printed), 0.02 * float(printed))
         if (classes, alpha, clients) == (10, "0.3", 100):
             largest = counts.max(1) / 500
             assert largest[:10].mean() == pytest.approx(0.53, abs=0.02)
             assert largest[-10:].mean() == pytest.approx(0.39, abs=0.02)
-            assert mixes(counts).largest_share == pytest.approx(0.478, abs=0.004)
-            assert mixes(counts).l1_to_uniform == pytest.approx(1.105, abs=0.006)
+            assert class_mixes(counts).largest_share == pytest.approx(0.478, abs=0.004)
+            assert class_mixes(counts).l1_to_uniform == pytest.approx(1.105, abs=0.006)
 
     def test_the_first_client_has_the_first_draw_of_numpys_seed_0(self) -> None:
         """Before classes run out a client's shares are its p_i, up to the error of drawing 500 samples."""
@@ -119,14 +119,14 @@ class TestDirichlet:
     def test_its_own_draws_are_within_sampling_error(self, classes: int, alpha: str, clients: int) -> None:
         labels = even(classes, 100_000 if classes == 200 else 50_000)
         counts = class_counts(labels, split(f"dirichlet:{alpha}", labels, clients, 1), classes)
-        within_sampling_error(dataclasses.asdict(mixes(counts)), (classes, alpha, clients))
+        within_sampling_error(dataclasses.asdict(class_mixes(counts)), (classes, alpha, clients))
 
     def test_a_neighbouring_alpha_is_not_within_sampling_error(self) -> None:
         labels = even(10, 50_000)
         for alpha in ("0.2", "0.45"):
             counts = class_counts(labels, split(f"dirichlet:{alpha}", labels, 100, 1), 10)
             with pytest.raises(AssertionError):
-                within_sampling_error(dataclasses.asdict(mixes(counts)), (10, "0.3", 100))
+                within_sampling_error(dataclasses.asdict(class_mixes(counts)), (10, "0.3", 100))
 
     @pytest.mark.parametrize(("classes", "alpha", "clients"), [row for row in ACCEPTED if row[0] < 200], ids=str)
     def test_the_command_says_so_of_the_real_files(self, classes: int, alpha: str, clients: int) -> None:
@@ -182,7 +182,7 @@ class TestGradma:
         assert (held < 64).sum() == few
         assert abs((held == 2).sum() - two) <= 3
         assert held[-10:].sum() / len(labels) == pytest.approx(top, abs=0.006)
-        present = mixes(class_counts(labels, rows, int(labels.max()) + 1)).classes_present
+        present = class_mixes(class_counts(labels, rows, int(labels.max()) + 1)).classes_present
         assert present == pytest.approx(classes, rel=0.03)
 
     @pytest.mark.parametrize("omega", ["1", "0.1", "0.01"])

@@ -19,7 +19,7 @@ import pytest
 from conftest import experiment
 from headway.engine import pool
 from headway.engine.pool import WorkerPool
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
 from headway.errors import MachineError
 from killed_runs import CONTEXT
 
@@ -29,7 +29,7 @@ forking = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked
 def trained(*pools: WorkerPool) -> None:
     """Every worker of every pool has served a client."""
     chosen = experiment("fedavg")
-    given, rounds = round_input(chosen), newcomers(chosen, range(6), steps_at_most=3)
+    given, rounds = round_input(chosen), first_rounds(chosen, range(6), steps_at_most=3)
     for one in pools:
         assert len(list(one.run(given, rounds))) == len(rounds)
 

@@ -20,10 +20,14 @@ from headway.engine.building import build
 from headway.engine.client_rounds import Turn
 from headway.engine.experiment import Experiment
 from headway.engine.selection import choose
+from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.pretrained import ATTENTION
 from headway.runs.digest import digest
 from pretrained_models import MODELS, data, model, task
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Deprecation", "Future")]
+"""What the libraries say of themselves is not ours."""
 
 TINY = SMALL.changed(rounds=2)
 
@@ -140,6 +144,14 @@ def test_a_run_in_a_folder_has_the_whole_model_with_its_tied_weights(tmp_path: P
         assert found.lm_head.weight is found.transformer.wte.weight
         assert distance(dict(found.state_dict()), dict(result.model.state_dict())) == 0
         assert found.state_dict().keys() == given["model"].state_dict().keys()
+
+
+def test_labels_that_are_the_inputs_are_refused() -> None:
+    """So models of transformers take them, and shift them by themselves."""
+    given = data("gpt2")
+    given["clients"] = [[{**one, "labels": one["input_ids"]} for one in client] for client in given["clients"]]
+    with pytest.raises(UserError, match=r"labels are the input_ids themselves.* labels = t\[1:\]"):
+        build(TINY.changed(task="tokens"), method("fedavg"), model=model("gpt2"), **given)
 
 
 def test_the_fingerprint_of_a_model_is_its_configuration() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,33 @@ def test_python_of_the_readme_runs(block: str) -> None:
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "own_model.py"), run_name="__main__")
     assert capsys.readouterr().out.count("accuracy") == 3
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, when peft asks it
+def test_what_the_page_on_fine_tuning_prints_works(capsys: pytest.CaptureFixture[str]) -> None:
+    for library in ("transformers", "peft"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install 'headway[finetune]'")
+    text = (ROOT / "docs" / "fine-tuning.md").read_text(encoding="utf-8")
+    space: dict[str, object] = {}
+    for block in re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        exec(compile(textwrap.dedent(block), "fine-tuning.md", "exec"), space)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [str(3 * 34 * 4), "['0.weight', '0.bias', '2.weight', '2.bias']", "BertForSequenceClassification"]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_example_of_adapters_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its quick form: less is sent for adapters, and each row has the numbers of its head."""
+    for library in ("transformers", "peft"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install 'headway[finetune]'")
+    monkeypatch.setattr(sys, "argv", ["lora.py", "--quick"])
+    runpy.run_path(str(ROOT / "examples" / "lora.py"), run_name="__main__")
+    before, whole, adapters = (line[24:].split() for line in capsys.readouterr().out.splitlines()[-3:])
+    assert before[:2] == ["0", "0"]
+    assert len(before) == len(whole) == len(adapters) == 5
+    assert float(adapters[1]) < float(whole[1]) / 2
+    assert int(adapters[0].replace(",", "")) < int(whole[0].replace(",", "")) / 2
+    assert float(whole[2]) < float(before[2])
 
 
 def test_commands_of_the_readme_exist() -> None:

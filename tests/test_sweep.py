@@ -177,7 +177,7 @@ def test_targets_that_are_numbers_are_judged_by_the_least_loss() -> None:
     assert found.measure == "loss"
     assert found.best is found.trials[1]
     assert cells(found)[0][1] == "validation loss"
-    assert "EMA(0.5) of the loss" in caption(found)
+    assert "last loss on" in caption(found)
 
 
 TINY: dict[str, Any] = {"model": "linear", "rounds": 1, "steps": 1, "device": "cpu", "executor": "serial"}

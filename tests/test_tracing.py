@@ -30,7 +30,7 @@ from headway.engine.round import run_round
 from headway.engine.selection import choose, make_executor
 from headway.engine.server import initial_state
 from headway.engine.states import ClientStates
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError
 from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
@@ -53,7 +53,7 @@ def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: 
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
     chosen = experiment(name, network="batch_norm_dropout")
     with chosen.arithmetic():
-        given, clients = round_input(chosen), list(newcomers(chosen, range(min(3, chosen.population))))
+        given, clients = round_input(chosen), list(first_rounds(chosen, range(min(3, chosen.population))))
         states = stack([client.state for client in clients])
         together = placed(stacked([client.arrays for client in clients]), CPU)
         number = torch.tensor(1)

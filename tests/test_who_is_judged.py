@@ -34,6 +34,7 @@ from headway.report.tables import cells
 from headway.runs import packed
 from headway.runs.resume import lengthen
 from headway.runs.study import Study
+from source_files import described
 
 OWN = (5, 0, 12, 1, 7, 20)
 """Test samples of each client; the second has none."""
@@ -268,6 +269,9 @@ def test_writers_of_leaf_are_judged_on_their_own_images(tmp_path: Path) -> None:
     right = (answers(model, x[:, None] / 255.0).argmax(1).numpy() == y).astype(float)
     check(records[-1], [right[users == writer].mean() for writer in (3, 7)])
     assert records[-1]["accuracy"] == pytest.approx(right.mean()), "also of who is no client"
+    assert chosen.task_in_words.endswith("; 2 of 3 clients are judged on test samples of their own")
+    told = described("femnist", "--partition", "natural", "--data-dir", str(tmp_path))
+    assert (told["clients"], told["clients_with_tests"]) == (3, 2)
     two = build(settings.changed(clients=2), hw.method("csgd"))
     check(played(two)[0][-1], _by_writer(two, played(two)[1], x, y, users))
     few = build(settings.changed(eval_samples=3), hw.method("fedavg"))
@@ -315,11 +319,12 @@ def test_a_share_of_each_client_s_samples_judges_it_and_trains_nobody() -> None:
 
 def test_own_data_without_a_test_set_is_judged_on_what_is_held_out() -> None:
     clients = unequal_clients()["clients"]
-    for settings, on in (({"client_test": 0.4}, None), ({"validation": 0.4}, None)):
-        chosen = bound({"clients": clients}, **settings)
+    for setting, on in (("client_test", "test"), ("validation", "validation")):
+        chosen = bound({"clients": clients}, **{setting: 0.4})
+        assert f"clients are judged on {on} samples of their own" in chosen.task_in_words
         tests = chosen.split.client_tests
         assert tests is not None
-        assert tests.samples is chosen.split.test, on
+        assert tests.samples is chosen.split.test
         records, progress = played(chosen)
         right = answers(handed(chosen, progress), tests.samples.x).argmax(1) == tests.samples.labels
         check(records[-1], [right[rows].double().mean().item() for rows in tests.rows if len(rows)])

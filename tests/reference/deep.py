@@ -197,7 +197,7 @@ def averaged(
 ) -> Trace:
     """m ← βm + Δ, θ ← θ + m, clients minimising objective(received model, own previous model, client).
 
-    A newcomer's previous model is θ⁰. `lookahead`: clients start from θ + βm (Kim et al. 2024, FedACG, Alg. 1).
+    A new client's previous model is θ⁰. `lookahead`: clients start from θ + βm (Kim et al. 2024, FedACG, Alg. 1).
     """
     theta, trace = problem.start, []
     m = np.zeros_like(theta)

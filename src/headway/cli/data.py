@@ -185,6 +185,7 @@ def describe(
 ) -> None:
     """Sizes and classes of a data set, and what its split gives to each client (means over clients)."""
     from headway.data import sources
+    from headway.data.held_out import tests_by_owner
     from headway.data.partition import split
     from headway.report import split_picture
     from headway.scenario import Scenario
@@ -198,7 +199,8 @@ def describe(
     source = sources.load(chosen.data, chosen.data_dir)
     labels, users = source.train.labels.numpy(), source.users
     rows = split(chosen.partition, labels, chosen.clients, chosen.split_seed, users, source.groupings)
-    found, counts = described(chosen, source, rows)
+    tests = tests_by_owner(chosen.partition, rows, users, source.test_users, source.groupings)
+    found, counts = described(chosen, source, rows, sum(map(bool, map(len, tests or ()))))
     if picture is not None:
         title = f"{name}, {chosen.partition}, {len(rows):,} clients"
         names = source.class_names if counts.shape[1] == source.classes else ()
@@ -231,6 +233,8 @@ class Description:
     partition: str
     split_seed: int
     clients: int
+    clients_with_tests: int
+    """How many clients the data has test samples for."""
     mixes: Mixes | None
     """None where a sample does not have one class."""
     sizes: Sizes
@@ -249,7 +253,9 @@ class Description:
         }
 
 
-def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tuple[Description, np.ndarray]:
+def described(
+    scenario: Scenario, source: Source, rows: list[np.ndarray], clients_with_tests: int
+) -> tuple[Description, np.ndarray]:
     """A data set with its split, and samples by client and class; without classes, by client alone."""
     import numpy as np
 
@@ -272,7 +278,8 @@ def described(scenario: Scenario, source: Source, rows: list[np.ndarray]) -> tup
         partition=scenario.partition,
         split_seed=scenario.split_seed,
         clients=len(rows),
-        mixes=statistics.mixes(counts) if source.classes and not tokens else None,
+        clients_with_tests=clients_with_tests,
+        mixes=statistics.class_mixes(counts) if source.classes and not tokens else None,
         sizes=statistics.sizes(rows, len(source.train)),
     )
     return found, counts
@@ -296,6 +303,8 @@ def _print_description(found: Description, citation: str) -> None:
     table.add_row("median", f"{found.sizes.size_median:,g}")
     table.add_row("most", f"{found.sizes.size_max:,}")
     table.add_row("samples left out", f"{found.sizes.left_out:,}")
+    if found.clients_with_tests:
+        table.add_row("clients with test samples", f"{found.clients_with_tests:,}")
     if found.mixes is not None:
         table.add_row("classes present, mean", f"{found.mixes.classes_present:.2f}")
         table.add_row("largest class share, mean", f"{found.mixes.largest_share:.3f}")

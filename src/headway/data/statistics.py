@@ -30,7 +30,7 @@ class Mixes:
     """Σ_c |p_c − 1/K|."""
 
 
-def mixes(counts: np.ndarray) -> Mixes:
+def class_mixes(counts: np.ndarray) -> Mixes:
     """The statistics of class counts, shape (clients, classes); no client may be empty."""
     shares = counts / counts.sum(1, keepdims=True)
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
@@ -40,6 +40,10 @@ def mixes(counts: np.ndarray) -> Mixes:
         exp_entropy=float(np.exp(entropy).mean()),
         l1_to_uniform=float(np.abs(shares - 1 / counts.shape[1]).sum(1).mean()),
     )
+
+
+mixes = class_mixes
+"""The name of before."""
 
 
 @dataclass(frozen=True)

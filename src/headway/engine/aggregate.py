@@ -33,7 +33,7 @@ class TrainedClients(Averaged):
     """What clients sent, as the server decoded it, and what they keep. Leaves have a leading axis of clients."""
 
     state: States
-    """Of their slots."""
+    """What the clients' slots keep."""
     loss: Tensor
     steps: Tensor
     bytes: Tensor
@@ -75,7 +75,7 @@ class Group:
     computed: int
     """Samples that went through the network, those included that only filled a shape."""
     partial: PartialAggregate | None = None
-    """Where the executor has added them up itself."""
+    """Their weighted sum, where the executor has added them up itself."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class _Arrived:
     """Clients of a group whose uploads count, and their sum."""
 
     places: Sequence[int]
-    """In the cohort."""
+    """Their places in the cohort."""
     positions: tuple[int, ...]
-    """Among the clients that the executor was given."""
+    """Their positions among the clients that the executor was given."""
     trained: TrainedClients
     partial: PartialAggregate
 

@@ -37,7 +37,7 @@ class _Stack:
 
     clients: Sequence[ClientRound]
     own: DeviceArrays
-    """Of these clients alone."""
+    """Their arrays, in the largest shapes of these clients alone."""
     filled: DeviceArrays
     """As a step takes them: in the largest shapes of the run where the step is compiled."""
 

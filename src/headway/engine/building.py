@@ -22,7 +22,7 @@ from headway.data.own_tests import OwnClients
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
 from headway.engine.network import Network, roles_of
-from headway.engine.task_choice import check_target, named_metrics, named_task, task_for
+from headway.engine.task_choice import check_shifted, check_target, named_metrics, named_task, task_for
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
@@ -117,6 +117,7 @@ def build(
     else:
         federation = _scenario_federation(scenario)
     learnt = task_for(scenario, federation, task, metrics)
+    check_shifted(federation, learnt)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))
     whole = federation
     federation = judged(federation, scenario)

@@ -64,18 +64,18 @@ class ClientRound:
 
     client: int
     arrays: HostArrays
-    """On the host."""
+    """Its batches, rates and key, as arrays on the host."""
     weight: float
     """ω_i: its share of what reaches the server in this round."""
     state: ClientState
     steps: int
-    """K_i."""
+    """K_i, the number of its local steps."""
     words: tuple[int, int]
     """The key of (seed, round, client), for models that draw from torch's own generator."""
 
 
 BatchForm = tuple[int, tuple[int, ...]]
-"""Of a client's round: the samples that are read as a whole, and those in each of its batches."""
+"""The form of a client's round: how many samples are read as a whole, and how many are in each batch."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Turn:
     round: int
     clients: tuple[int, ...]
     weights: np.ndarray
-    """ω_i of each."""
+    """ω_i of each client."""
     truncated: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """K′ of those, by place in `clients`, that stop before their last step."""
     repeat: int = 0
@@ -164,7 +164,7 @@ class ClientRounds:
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._batches = BatchPlanner(experiment.scenario, experiment.federation.clients)
-        self._newcomer = experiment.initial_client_state
+        self._initial_state = experiment.initial_client_state
         self._facts: dict[int, ClientFacts] = {}
         self._cohorts: dict[int, Cohort] = {}
 
@@ -217,9 +217,9 @@ class ClientRounds:
         return CohortRounds(turn, lengths, make, form, skips=scenario.on_failure == "skip")
 
     def client_round(self, turn: Turn, at: int, state: ClientState | None) -> ClientRound:
-        """The round of the client at a place of a turn: batches, rates, key, and its state or a newcomer's."""
+        """The round of the client at a place of a turn: batches, rates, key, and its state or the initial one."""
         experiment, round, client = self._experiment, turn.round, turn.clients[at]
-        held = self._newcomer if state is None else state
+        held = self._initial_state if state is None else state
         batches = self._batches.plan(client, round, int(held.get("cursor", 0)), turn.repeat)
         words = random.key(experiment.scenario.seed, "client", round, client, *([turn.repeat] if turn.repeat else []))
         steps = min(len(batches), turn.truncated.get(at, len(batches)))

@@ -19,7 +19,7 @@ from headway.engine import server
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.serial import ClientTrainer
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
 from headway.methods.local.optimiser import Optimiser
 from headway.methods.method import Method
 from headway.methods.slots import State, Step
@@ -126,7 +126,7 @@ def _counted(experiment: Experiment) -> tuple[float, int, int]:
     """Operations of one client's epoch, and its bytes down and up."""
     with experiment.arithmetic():
         sent = server.broadcast(experiment, server.initial_state(experiment), 1)
-        given, client = round_input(experiment), newcomers(experiment, [0])[0]
+        given, client = round_input(experiment), first_rounds(experiment, [0])[0]
         counter = OperationCounter()
         trainer = ClientTrainer(_only_passes(experiment, counter), compiled=False)
         with counter:

@@ -38,7 +38,7 @@ class Scores:
     over_clients: OverClients
     """Measured on each client's own test samples; a proxy where clients have none."""
     global_loss: float | None
-    """On all clients' data, where it is asked for."""
+    """The loss on all clients' data, where it is asked for."""
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""

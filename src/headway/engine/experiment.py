@@ -57,8 +57,12 @@ class Experiment:
 
     @cached_property
     def task_in_words(self) -> str:
-        """What the targets were taken for, the loss and the metrics."""
-        return task_in_words(self.federation, self.task)
+        """What the targets were taken for, the loss and the metrics; and on what clients are judged by themselves."""
+        words, tests = task_in_words(self.federation, self.task), self.split.client_tests
+        if tests is None:
+            return words
+        kind = "test" if self.scenario.validation is None else "validation"
+        return f"{words}; {tests.count:,} of {len(tests.rows):,} clients are judged on {kind} samples of their own"
 
     @cached_property
     def doubt(self) -> str | None:
@@ -145,7 +149,7 @@ class Experiment:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a `ClientArrays`, the largest shapes that this run can meet."""
+        """The largest shapes of a `ClientArrays` that this run can meet, by field."""
         most = int(self.federation.sizes.max())
         steps, batch = planned_steps(self.scenario, most), min(self.scenario.batch_size, most)
         whole = most if self.reads_whole else 0

@@ -20,8 +20,9 @@ from headway.errors import ClientError, UserError, first_words
 from headway.trees import leaves_of
 from headway.vectors import Vector
 
-CAPTURED_EVALUATIONS = 2
-"""Shapes and types of samples for which an evaluation is captured: those of the test and of the training set."""
+CAPTURED_EVALUATIONS = 3
+"""Shapes and types of samples for which an evaluation is captured: those of the test set, of the clients' own test
+samples and of the training set."""
 Form = tuple[tuple[torch.Size, torch.dtype], ...]
 """Shape and type of inputs, shape and type of targets."""
 

@@ -20,7 +20,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.graphed import Graphed
 from headway.engine.pool import WorkerPool, cores
 from headway.engine.serial import Serial
-from headway.engine.trial import newcomers, round_input
+from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError, UserError, first_words
 
 TRIAL_STEPS = 3
@@ -125,7 +125,7 @@ class _Contest:
             min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
         )
         self.given = round_input(experiment)
-        self.rounds = newcomers(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS)
+        self.rounds = first_rounds(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS)
         self.best: Executor | None = None
         self.name, self.seconds = "", float("inf")
 

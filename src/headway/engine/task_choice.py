@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from headway.data.federation import Federation
@@ -15,8 +16,10 @@ from headway.scenario import Scenario
 from headway.tasks.known import OwnTask, task_of
 from headway.tasks.metrics import METRICS, Metric, in_words, loss
 from headway.tasks.named_metrics import metric_of
-from headway.tasks.task import Task
+from headway.tasks.task import IGNORED, Task
 
+LOOKED_AT = 100
+"""How many samples are looked at for labels that are their inputs."""
 OWN = "own:"
 """Before the name of a user's own metric, in a scenario."""
 
@@ -92,6 +95,20 @@ def _check_fits(task: str, federation: Federation) -> None:
         raise UserError(f"the task is {task}, but the targets of this data are {found}")
     if (task == "classification") != (y.dim() == 1) and not numbers:
         raise UserError(f"the task is {task}, but a target of this data has shape {tuple(y.shape[1:])}")
+
+
+def check_shifted(federation: Federation, task: Task) -> None:
+    """Refuse tokens whose targets are the inputs themselves, as models of transformers take labels: they shift them."""
+    x, y = federation.train.read(slice(LOOKED_AT))
+    ids = x.get("input_ids") if isinstance(x, Mapping) else None
+    if task.name != "tokens" or ids is None or not isinstance(y, Tensor) or ids.shape != y.shape:
+        return
+    counted = y != IGNORED
+    if bool(counted.any()) and torch.equal(ids[counted], y[counted]):
+        raise UserError(
+            "the labels are the input_ids themselves, which a model has only to copy; the label of a token is the one "
+            "after it: input_ids = t[:-1], labels = t[1:]"
+        )
 
 
 def check_target(scenario: Scenario, method: Method, federation: Federation, task: Task) -> None:

@@ -20,7 +20,7 @@ def round_input(experiment: Experiment, round: int = 1) -> RoundInput:
     return RoundInput(round, message, state.buffers)
 
 
-def newcomers(
+def first_rounds(
     experiment: Experiment, clients: Sequence[int], steps_at_most: int | None = None, round: int = 1
 ) -> CohortRounds:
     """The rounds of clients that never took part and weigh the same, perhaps of fewer steps than the scenario's."""

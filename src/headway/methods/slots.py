@@ -77,7 +77,7 @@ class Client:
     share: Tensor
     """p_i: its aggregation weight among all N clients, Σ_N p_i = 1."""
     seen: Tensor
-    """Whether it took part before (its kept state is its own and not a newcomer's)."""
+    """Whether it took part before (its kept state is its own and not the initial one)."""
     class_counts: Tensor
     """Shape (classes,): how many samples of each class it holds."""
     population: int

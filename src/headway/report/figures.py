@@ -142,6 +142,18 @@ def _panels(figure: Figure, rows: Sequence[MethodNumbers]) -> tuple[Axes, Axes]:
     return left, right
 
 
+FAR = 50
+"""A loss or a perplexity that falls by more than this factor is drawn on a logarithmic axis."""
+
+
+def _falls_far(study: Study) -> bool:
+    """Whether the headline falls so far that its end would be flat on a linear axis."""
+    first = study.headline
+    records = (record for seeds in study.runs.values() for one in seeds for record in one.records)
+    values = [value_of(record, first.curve) for record in records if first.curve in record]
+    return bool(values) and not first.higher_is_better and 0 < FAR * min(values) < max(values)
+
+
 def compare_picture(study: Study, path: Path) -> Path:
     """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
@@ -169,6 +181,8 @@ def compare_picture(study: Study, path: Path) -> Path:
             axes.set_xlabel(label)
             axes.set_xlim(left=0)
             tidy(axes)
+        if _falls_far(study):
+            left.set_yscale("log")
         left.set_ylabel(f"{judged} {first.name}{', %' if first.percent else ''}")
         if len(study.runs) <= 8:
             right.legend(frameon=False, loc="lower right" if first.higher_is_better else "upper right")

@@ -28,11 +28,11 @@ _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
 
 
 class ClientRows:
-    """The rows of one run. `newcomer` is a client state that shows their layout."""
+    """The rows of one run. `initial` is the state of a new client, which shows their layout."""
 
-    def __init__(self, path: Path, newcomer: ClientState, population: int) -> None:
-        self.path, self.initial_client_state, self.population = path, newcomer, population
-        self.row_bytes = nbytes(newcomer)
+    def __init__(self, path: Path, initial: ClientState, population: int) -> None:
+        self.path, self.initial_client_state, self.population = path, initial, population
+        self.row_bytes = nbytes(initial)
         self.head_bytes = population * 2 * _STAMP.itemsize
 
     @property
@@ -133,12 +133,12 @@ class ClientRows:
 def verify_rows(path: Path, layout: list[LeafForm], round: int, digest: str) -> None:
     """Read every row that counts as of a round; `layout` and `digest` are what the manifest says."""
     leaves = {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, kind, shape in layout}
-    newcomer: ClientState = {"slots": {"": leaves}}
-    per_client = 2 * (_STAMP.itemsize + nbytes(newcomer))
+    initial: ClientState = {"slots": {"": leaves}}
+    per_client = 2 * (_STAMP.itemsize + nbytes(initial))
     population, rest = divmod(path.stat().st_size if path.is_file() else 1, per_client)
     if rest:
         raise DamagedRun(f"the checkpoint is damaged: {path} does not have its whole length")
-    for _ in ClientRows(path, newcomer, population).load(round, digest):
+    for _ in ClientRows(path, initial, population).load(round, digest):
         pass
 
 

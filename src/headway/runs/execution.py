@@ -65,7 +65,7 @@ def _path(experiment: Experiment, requested: str) -> Path | None:
 
 
 def _about(experiment: Experiment, requested: str) -> dict[str, object]:
-    """On what the fastest executor depends."""
+    """What decides which executor is fastest: the work, the machine and the versions."""
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
     made_on = hardware_and_versions(experiment.device)

@@ -61,7 +61,7 @@ class Series:
     own: OwnObjects = field(default_factory=lambda: OwnObjects())
     accept_changes: bool = False
     _executors: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By data and model."""
+    """The executor that was chosen, by data and model."""
 
     def run(self, planned: PlannedRun) -> Result:
         """Resume the run where it was begun, else start it."""

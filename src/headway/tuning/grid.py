@@ -24,7 +24,7 @@ Grid = dict[str, tuple[Value, ...]]
 """The values of each name, in the order they are tried."""
 Values = Mapping[str, Sequence[Value]]
 """What a paper tried of each name."""
-Asked = str | Mapping[str, Sequence[object]] | Sequence[str]
+GridLike = str | Mapping[str, Sequence[object]] | Sequence[str]
 """`"papers"`, `{"lam": [0.8, 0.9]}`, or texts such as `["papers", "lam=0.8,0.9"]`."""
 
 _SHARED = settings_of("identity", "watching", "execution") | {
@@ -61,7 +61,7 @@ def tunable() -> list[str]:
     return [setting.name for setting in dataclasses.fields(Scenario) if setting.name not in _SHARED]
 
 
-def grid(method: str, requested: Asked) -> Grid:
+def grid(method: str, requested: GridLike) -> Grid:
     """The values to try of each name; those given for a name take the place of those in a paper's grid."""
     found: Grid = {}
     own: Grid = {}

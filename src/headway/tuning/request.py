@@ -14,7 +14,7 @@ from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.settings import EXECUTION, without
 from headway.scenario import LATER, Scenario
 from headway.scenario import scenario as scenario_of
-from headway.tuning.grid import Asked, Grid, Value, grid, text
+from headway.tuning.grid import Grid, GridLike, Value, grid, text
 from headway.tuning.results import command_line
 
 VALIDATION = 0.1
@@ -59,7 +59,7 @@ class Request:
     def checked(
         cls,
         method: str,
-        requested: Asked,
+        requested: GridLike,
         scenario: str | Path | Scenario,
         budget: int | None,
         settings: Mapping[str, object],

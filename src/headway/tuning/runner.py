@@ -13,7 +13,7 @@ from headway.engine.building import build
 from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory
 from headway.measure.headline import SMOOTHED, Headline, headline, metrics_of
 from headway.methods.spelling import method as spelled
-from headway.records import RoundRecord, value_of
+from headway.records import MetricRecord, RoundRecord, value_of
 from headway.runs import splits
 from headway.runs.driver import check_unchanged
 from headway.runs.files import read_checked, write_checked
@@ -117,7 +117,7 @@ class Runner:
         except Diverged as fault:
             write_checked(noted, {"rounds": rounds, "failure": " ".join(str(fault).split())})
             raise
-        self.headline = headline(metrics_of(past)[0], smoothed=True)
+        self.headline = _judged_by(metrics_of(past)[0])
         if self.headline.curve not in last:
             raise Diverged(f"round {rounds}: the validation {self.headline.name} is not a finite number")
         return value_of(last, self.headline.curve)
@@ -145,6 +145,14 @@ class Runner:
             experiment = build(anywhere, spelled(one.method), **self.series.own)
             check_unchanged(folder, experiment, self.series.observer)
             splits.write_or_check(folder, experiment)
+
+
+def _judged_by(metric: MetricRecord) -> Headline:
+    """What candidates are compared by: the smoothed metric, or the last loss.
+
+    Smoothed, a loss that falls from far above would mostly say how fast it fell in its first rounds.
+    """
+    return headline(metric, smoothed=metric["higher_is_better"])
 
 
 def _ended(trial: Trial, went_on: bool) -> Trial:

@@ -23,7 +23,7 @@ from headway.runs.observer import Observer, as_observer
 from headway.runs.resume import check_lengthens
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
-from headway.tuning.grid import Asked, candidates
+from headway.tuning.grid import GridLike, candidates
 from headway.tuning.halving import stages
 from headway.tuning.request import Request, reserve
 from headway.tuning.results import Sweep
@@ -32,7 +32,7 @@ from headway.tuning.runner import Runner
 
 def sweep(
     method: str,
-    grid: Asked,
+    grid: GridLike,
     scenario: str | Path | Scenario = "",
     *,
     budget: int | None = None,
@@ -74,7 +74,9 @@ def _whole(budget: object) -> int | None:
     return None if budget is None else int(budget)
 
 
-def default_folder(method: str, grid: Asked, scenario: str, budget: int | None, settings: Mapping[str, object]) -> Path:
+def default_folder(
+    method: str, grid: GridLike, scenario: str, budget: int | None, settings: Mapping[str, object]
+) -> Path:
     """A folder under runs/ that is the same for the same request, so that the same command goes on."""
     request = Request.checked(method, grid, scenario, budget, settings)
     digest = hashlib.sha256(json.dumps(request.numbers, sort_keys=True).encode()).hexdigest()[:8]

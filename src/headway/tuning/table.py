@@ -49,7 +49,8 @@ def caption(sweep: Sweep) -> str:
     seeds = f"{scenario.seeds} seeds, ± over seeds" if scenario.seeds > 1 else f"seed {scenario.seed}"
     shared = ", ".join(f"{stage.candidates} × {stage.rounds}" for stage in sweep.stages)
     how = f"{sweep.stages[0].rounds} rounds each" if len(sweep.stages) == 1 else f"halving: {shared} rounds"
-    measure = f"EMA({scenario.smoothing:g}) of the {sweep.headline.name}"
+    kind = f"EMA({scenario.smoothing:g}) of the" if sweep.headline.smoothed else "last"
+    measure = f"{kind} {sweep.headline.name}"
     return (
         f"{sweep.method} on {problem(sweep)}; {how}; {seeds}; {measure} on "
         f"{100 * (scenario.validation or 0):.3g} % of each client's training samples, held out; the test set is unused"

@@ -251,8 +251,16 @@
     refresh();
   }
 
+  /* A loss or a perplexity that falls far would be flat at its end on a linear axis. */
+  function fallsFar() {
+    const values = data.methods.flatMap((method) => method.curves[state.measure]?.mean ?? []).filter((value) => value !== null);
+    const [low, high] = values.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, 0]);
+    return !measure().higher && low > 0 && high > 50 * low;
+  }
+
   function curves() {
     if (!state.measure) return;
+    state.log = at("log").checked = fallsFar();
     at("curves").hidden = false;
     choices("measure", data.measures.map((one) => [one.key, one.short]));
     choices("axis", [["round", "rounds"], ["mb", "megabytes sent"]]);

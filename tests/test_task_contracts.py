@@ -1,0 +1,185 @@
+"""What every task keeps: the executors agree, serial is the plain loop, chunks change no metric, metrics are theirs."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import distance, played
+from headway.engine import evaluation
+from headway.engine.evaluation import evaluate
+from headway.engine.experiment import Experiment
+from headway.engine.server import initial_state
+from headway.tasks.known import TASKS
+from task_problems import IGNORED, PROBLEMS, answer, averaged_by_hand
+
+needs_torchmetrics = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="headway[metrics] is not there")
+if find_spec("torchmetrics") is not None:
+    import torchmetrics
+
+HELD_TO_TORCHMETRICS = {
+    "classification": (
+        "torchmetrics:F1Score:task=multiclass:num_classes=3:average=macro,torchmetrics:AUROC:task=multiclass:num_classes=3",
+        lambda logits, y: (
+            torchmetrics.functional.f1_score(logits, y, task="multiclass", num_classes=3, average="macro"),
+            torchmetrics.functional.auroc(logits.softmax(1), y, task="multiclass", num_classes=3),
+        ),
+    ),
+    "regression": (
+        "torchmetrics:R2Score:multioutput=variance_weighted,torchmetrics:MeanAbsoluteError",
+        lambda numbers, y: (
+            torchmetrics.functional.r2_score(numbers, y, multioutput="variance_weighted"),
+            torchmetrics.functional.mean_absolute_error(numbers, y),
+        ),
+    ),
+    "binary": (
+        "torchmetrics:F1Score:task=binary,torchmetrics:AUROC:task=binary",
+        lambda logits, y: (
+            torchmetrics.functional.f1_score(logits[:, 0].sigmoid(), y.long(), task="binary"),
+            torchmetrics.functional.auroc(logits[:, 0].sigmoid(), y.long(), task="binary"),
+        ),
+    ),
+    "multilabel": (
+        "torchmetrics:F1Score:task=multilabel:num_labels=4,torchmetrics:AUROC:task=multilabel:num_labels=4",
+        lambda logits, y: (
+            torchmetrics.functional.f1_score(logits.sigmoid(), y.long(), task="multilabel", num_labels=4),
+            torchmetrics.functional.auroc(logits.sigmoid(), y.long(), task="multilabel", num_labels=4),
+        ),
+    ),
+    "tokens": (
+        "torchmetrics:F1Score:task=multiclass:num_classes=7:ignore_index=-100",
+        lambda logits, y: (
+            torchmetrics.functional.f1_score(
+                logits.flatten(0, 1), y.flatten(), task="multiclass", num_classes=7, ignore_index=IGNORED
+            ),
+        ),
+    ),
+    "segmentation": (
+        "torchmetrics:JaccardIndex:task=multiclass:num_classes=3:ignore_index=-100",
+        lambda logits, y: (
+            torchmetrics.functional.jaccard_index(logits, y, task="multiclass", num_classes=3, ignore_index=IGNORED),
+        ),
+    ),
+}
+
+
+def test_every_task_has_a_problem() -> None:
+    assert {PROBLEMS[name].experiment().task.name for name in PROBLEMS} == {*TASKS, "own"}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_serial_is_a_plain_loop_and_the_other_executors_are_serial(name: str) -> None:
+    """Short batches and labels that do not count included: a batch's loss is the mean over what counts in it."""
+    problem = PROBLEMS[name]
+    chosen = problem.experiment()
+    records, end = played(chosen)
+    for parameter, expected in averaged_by_hand(chosen, problem.loss).items():
+        assert distance(end.model.theta.leaves[parameter], expected.detach()) < 1e-10, parameter
+    metrics = [metric.name for metric in chosen.task.metrics]
+    for executor in ("batched", "pool"):
+        others, other = played(chosen, executor)
+        assert distance(end.model.theta, other.model.theta) < 1e-10
+        for mine, its in zip(records, others, strict=True):
+            for key in ("loss", "train_loss", *metrics, f"{metrics[0]}_smoothed"):
+                assert its[key] == pytest.approx(mine[key], abs=1e-10), (executor, key)
+
+
+@pytest.mark.parametrize("spelled", ["fedacg", "scaffold"])
+@pytest.mark.parametrize("name", ["tokens", "outputs by name", "as Hugging Face"])
+def test_executors_agree_for_methods_that_send_more(name: str, spelled: str) -> None:
+    chosen = PROBLEMS[name].experiment(spelled, participation=0.5)
+    (_, end), (_, other) = played(chosen), played(chosen, "batched")
+    assert distance(end.model.theta, other.model.theta) < 1e-10
+
+
+def scored(chosen: Experiment) -> dict[str, float]:
+    with chosen.arithmetic():
+        return evaluate(chosen, initial_state(chosen)).numbers()
+
+
+@needs_torchmetrics
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_chunks_change_no_metric(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ratios too, such as the perplexity, R² and those of torchmetrics: none is a mean of the chunks' own."""
+    asked = HELD_TO_TORCHMETRICS.get(name)
+    chosen = PROBLEMS[name].experiment(**({"metrics": asked[0]} if asked else {}))
+    whole = scored(chosen)
+    assert len(whole) == 1 + len({metric.name for metric in chosen.task.metrics} - {"loss"})
+    for most in (1, 5, 22):
+        monkeypatch.setitem(evaluation.CHUNK, "cpu", most)
+        assert scored(chosen) == pytest.approx(whole, rel=1e-12)
+
+
+@needs_torchmetrics
+@pytest.mark.parametrize("name", HELD_TO_TORCHMETRICS)
+def test_metrics_of_torchmetrics_are_its_own(name: str) -> None:
+    """From probabilities: logits that happen to lie between 0 and 1 are not taken for them."""
+    metrics, direct = HELD_TO_TORCHMETRICS[name]
+    chosen = PROBLEMS[name].experiment(metrics=metrics)
+    found = scored(chosen)
+    names = [metric.name for metric in chosen.task.metrics][: len(metrics.split(","))]
+    output, y = by_the_first_model(chosen)
+    assert [found[one] for one in names] == pytest.approx([float(one) for one in direct(output, y)], rel=1e-6)
+
+
+def by_the_first_model(chosen: Experiment) -> tuple[Any, Any]:
+    """Answers of the model that a run begins with to the test set, and the targets."""
+    x, y = chosen.test.read(slice(None))
+    with torch.no_grad():
+        output = answer(chosen.network.original.double(), chosen.federation.inputs(x, torch.float64))
+    return output, chosen.targets(y)
+
+
+def test_metrics_of_regression_by_hand() -> None:
+    chosen = PROBLEMS["regression"].experiment()
+    found, (numbers, y) = scored(chosen), by_the_first_model(chosen)
+    error = numbers - y
+    assert found["mae"] == pytest.approx(float(error.abs().mean()))
+    assert found["loss"] == pytest.approx(float((error**2).mean()))
+    assert found["rmse"] == pytest.approx(math.sqrt(float((error**2).mean())))
+    assert found["r2"] == pytest.approx(1 - float((error**2).sum() / ((y - y.mean(0)) ** 2).sum()))
+
+
+def test_metrics_of_tokens_by_hand() -> None:
+    """Means over the tokens that count, not over samples: samples have from none to five of them."""
+    chosen = PROBLEMS["tokens"].experiment(metrics="top3")
+    found, (logits, y) = scored(chosen), by_the_first_model(chosen)
+    counts = (y != IGNORED).sum(1)
+    assert counts.min() == 0
+    assert len(counts.unique()) > 2
+    kept = y != IGNORED
+    losses = -logits.log_softmax(-1)[kept].gather(1, y[kept].unsqueeze(1))
+    assert found["loss"] == pytest.approx(float(losses.mean()))
+    assert found["perplexity"] == pytest.approx(math.exp(float(losses.mean())))
+    assert found["bits_per_character"] == pytest.approx(float(losses.mean()) / math.log(2))
+    assert found["accuracy"] == pytest.approx(float((logits[kept].argmax(-1) == y[kept]).double().mean()))
+    top = logits[kept].topk(3).indices == y[kept].unsqueeze(1)
+    assert found["top3"] == pytest.approx(float(top.any(1).double().mean()))
+
+
+def test_metrics_of_labels_by_hand() -> None:
+    for name in ("binary", "multilabel"):
+        chosen = PROBLEMS[name].experiment()
+        found, (logits, y) = scored(chosen), by_the_first_model(chosen)
+        right = (logits.reshape(y.shape) > 0) == (y > 0.5)
+        assert found["accuracy"] == pytest.approx(float(right.double().mean()))
+        if name == "multilabel":
+            assert found["exact_match"] == pytest.approx(float(right.all(1).double().mean()))
+
+
+def test_the_loss_on_all_clients_is_the_mean_over_their_tokens() -> None:
+    """F(θ) = Σ p_i F_i(θ), F_i the mean over the tokens of client i; p_i its share of the samples."""
+    chosen = PROBLEMS["tokens"].experiment(global_loss=True)
+    federation, module = chosen.federation, chosen.network.original.double()
+
+    def own(rows: Any) -> Tensor:
+        x, y = federation.train.read(torch.as_tensor(rows))
+        return PROBLEMS["tokens"].loss(module(x), y).detach()
+
+    parts = [len(rows) / len(federation.train) * own(rows) for rows in federation.clients]
+    assert scored(chosen)["global_loss"] == pytest.approx(float(sum(parts)))
