@@ -420,7 +420,9 @@ def test_the_order_of_a_chain_follows_from_its_values() -> None:
 
 def test_an_averaged_optimiser_by_hand_says_what_it_misses() -> None:
     adamw = local.adamw(state="average")
-    with pytest.raises(UserError, match=r"needs 'first' from the broadcast slot"):
+    with pytest.raises(UserError, match=r"needs 'first' from the broadcast slot.*hw.server.optimiser_mean\(o\)"):
         Method(local=adamw)
+    with pytest.raises(UserError, match=r"optimiser_mean\(.* needs 'first' from the local slot"):
+        Method(local=local.adamw(), server=hw.server.optimiser_mean(adamw))
     whole = Method(local=adamw, broadcast=hw.broadcast.vectors(adamw.averaged), server=hw.server.optimiser_mean(adamw))
     assert whole == method("fedavg+adamw:state=average")
