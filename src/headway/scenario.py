@@ -88,7 +88,7 @@ class Scenario:
     client_test: float | None = _setting(
         "data",
         None,
-        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        "share of each client's samples held out as its test set; without one, numbers over clients are a proxy",
         above=0.0,
         below=1.0,
     )
