@@ -76,6 +76,8 @@ def test_a_function_drops_its_share_scales_the_rest_and_draws_anew_each_time(
         assert not function(ones, 1.0).any()
     with KeyedDraws(key()):
         assert torch.equal(function(ones, 0.3), first)
+        assert torch.equal(function(ones, 0.3, inplace=True), second)
+    assert torch.equal(ones, second)
     assert not torch.equal(first, second)
     assert set(first.unique().tolist()) == {0.0, 1 / 0.7}
     channels = first.flatten(2) if first.dim() > 2 else first[..., None]

@@ -70,13 +70,16 @@ def _dropout(
     inplace: bool = False,
     spatial: bool = False,
 ) -> Tensor:
-    """`F.dropout`, never in place."""
-    return dropped(input, p, next_key(), spatial) if training and p > 0 else input
+    """`F.dropout`."""
+    if not training or p == 0:
+        return input
+    found = dropped(input, p, next_key(), spatial)
+    return input.copy_(found) if inplace else found
 
 
 def _spatial(next_key: NextKey, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`F.dropout1d` and its kin, which drop whole channels."""
-    return _dropout(next_key, input, p, training, spatial=True)
+    return _dropout(next_key, input, p, training, inplace, spatial=True)
 
 
 def _attention(
