@@ -15,7 +15,7 @@ from headway import random
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.methods.spelling import method
-from headway.models.drawing import DrawsWatched, KeyedDraws
+from headway.models.drawing import KeyedDraws
 from headway.random import built
 
 
@@ -121,6 +121,6 @@ def test_the_mean_of_dropped_attention_is_attention() -> None:
 
 def test_only_what_can_drop_is_noticed() -> None:
     for module, found in ((Own(), True), (nn.Sequential(nn.Linear(6, 3), nn.Tanh()), False)):
-        with DrawsWatched() as watch:
+        with KeyedDraws() as watch:
             module.eval()(torch.zeros(2, 6))
         assert watch.found == found

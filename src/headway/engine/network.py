@@ -17,7 +17,7 @@ from headway import random
 from headway.data.columns import Tensors
 from headway.errors import UserError
 from headway.methods.slots import Output
-from headway.models.drawing import DrawsWatched, KeyedDraws
+from headway.models.drawing import KeyedDraws
 from headway.models.pretrained import without_branches
 from headway.models.staged import branch_points
 from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
@@ -218,7 +218,7 @@ class Network:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Around a pass in evaluation mode, in which dropout that the module calls as a function is noticed."""
-        with DrawsWatched() as watch:
+        with KeyedDraws() as watch:
             yield
         self._drops = watch.found
         self.draws = self.draws or watch.found
