@@ -3,9 +3,9 @@
 python examples/lora.py            about two minutes on two cores
 python examples/lora.py --quick    a few seconds, to see that it runs
 
-Texts are Shakespeare's plays where $HEADWAY_DATA has them (`headway data get shakespeare-text`), else the help topics
-that come with Python. Half of them are read centrally, by a plain PyTorch loop. Of the others each is a client. Needs
-`pip install 'headway[finetune]'`: the model is a small Llama of the library transformers, the adapters are peft's.
+Texts are Shakespeare's plays where $HEADWAY_DATA has shakespeare/users.json, else the help topics that come with Python.
+Half of them are read centrally, by a plain PyTorch loop. Of the others each is a client, whose last fifth is for tests.
+Needs `pip install 'headway[finetune]'`: the model is a small Llama of transformers, the adapters are peft's.
 """
 
 from __future__ import annotations
