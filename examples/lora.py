@@ -3,7 +3,7 @@
 python examples/lora.py            about two minutes on two cores
 python examples/lora.py --quick    a few seconds, to see that it runs
 
-Texts are Shakespeare's plays where $HEADWAY_DATA has shakespeare/users.json, else the help topics that come with Python.
+Texts are Shakespeare's plays where $HEADWAY_DATA has shakespeare/users.json, else the help topics that Python has.
 Half of them are read centrally, by a plain PyTorch loop. Of the others each is a client, whose last fifth is for tests.
 Needs `pip install 'headway[finetune]'`: the model is a small Llama of transformers, the adapters are peft's.
 """
@@ -140,7 +140,7 @@ def before(model: nn.Module, test: list[dict[str, Tensor]], seconds: float) -> s
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rates", type=float, nargs=2, default=(0.003, 0.01), metavar=("FULL", "LORA"))
+    parser.add_argument("--rates", type=float, nargs=2, default=(0.003, 0.003), metavar=("FULL", "LORA"))
     chosen = parser.parse_args()
     effort = QUICK if chosen.quick else FULL
     long = sorted(item for item in texts().items() if len(item[1]) >= SHORTEST)
