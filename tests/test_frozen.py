@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import COMPILED, SMALL, distance, played, unequal_clients
+from conftest import COMPILED, EXECUTORS, SMALL, distance, played, unequal_clients
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.network import Network
@@ -75,7 +75,7 @@ def test_what_a_method_keeps_and_sends_has_the_trainable_parameters_only(spelled
     assert nbytes(chosen.network.parameters) == BYTES
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool", *COMPILED])
+@pytest.mark.parametrize("executor", [*EXECUTORS, *COMPILED])
 def test_bytes_are_those_of_the_head_and_the_whole_model_comes_back(executor: str) -> None:
     chosen, before = frozen("fedavgm"), backbone().double()
     records, end = played(chosen, executor)

@@ -328,3 +328,25 @@ def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch,
         assert sizes == [-(-count // calls)] * calls
         for name in ("loss", "accuracy", "client_accuracy_std", "client_accuracy_low"):
             assert found[name] == pytest.approx(reference[name], abs=1e-12)
+
+
+@pytest.mark.parametrize("buffers", ["average", "keep-local"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_clients_are_judged_by_captured_passes_over_their_own_samples(
+    monkeypatch: pytest.MonkeyPatch, layout: str, buffers: str
+) -> None:
+    """Beside those over the test and the training set; with statistics of their own the passes are not captured."""
+    chosen = experiment("fedavg", "batch_norm_dropout", client_test=0.25, global_loss=True, buffers=buffers, rounds=2)
+    scored: list[int] = []
+    replay = captured.CapturedEvaluation.replay
+    monkeypatch.setattr(
+        captured.CapturedEvaluation,
+        "replay",
+        lambda one, given: scored.append(len(given[2])) or replay(one, given),
+    )
+    found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]
+    held = sum(map(len, chosen.split.client_tests.rows))  # type: ignore[union-attr]
+    assert scored == ([40, 68, held] * 2 if buffers == "average" else [])
+    assert found["client_scores"] == "measured"
+    for name in ("client_mean", "client_std", "client_worst", "client_quantiles"):
+        assert found[name] == pytest.approx(reference[name], abs=1e-12)

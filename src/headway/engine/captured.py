@@ -58,7 +58,7 @@ class Place(TypedDict):
 
 
 _EMPTY: Carry = {}  # type: ignore[typeddict-item]
-"""Where a place's carry is made: its form is known once a client has begun."""
+"""A carry that is not made yet: its form is known once a client has begun."""
 
 
 class _Functions:
@@ -97,7 +97,10 @@ class _Functions:
 
 
 def _add_up(trained: TrainedClients, weights: Tensor, result: PartialAggregate) -> None:
-    """A place without a client has weight 0. Its buffers may be infinite, as a mask is, and 0 · ∞ is not a number."""
+    """Write a group's weighted sum into `result`.
+
+    A place without a client has weight 0. Its buffers may be infinite, as a mask is, and 0 · ∞ is not a number.
+    """
 
     def used(buffer: Tensor) -> Tensor:
         return torch.where((weights > 0).reshape(-1, *[1] * (buffer.dim() - 1)), buffer, torch.zeros_like(buffer))
@@ -125,7 +128,7 @@ class ClientGraphs:
         self._finish = captured(lambda: programs.finish(place, result), self.stream)
 
     def load(self, state: ClientState) -> None:
-        """What the client holds from before."""
+        """Write what the client holds from before into the place."""
         fill(self.place["slots"], state["slots"])
         if "buffers" in state:
             fill(self.place["buffers"], state["buffers"])
@@ -258,7 +261,7 @@ class CapturedCohort:
 
 
 Given = tuple[Vector, Buffers, Tensors, Tensors]
-"""(w, buffers, x, y)."""
+"""What a captured evaluation reads: w, buffers, x and y."""
 
 
 class CapturedEvaluation:

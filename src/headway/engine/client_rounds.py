@@ -63,18 +63,18 @@ class ClientRound:
 
     client: int
     arrays: HostArrays
-    """On the host."""
+    """Its batches, rates and key, as arrays on the host."""
     weight: float
     """ω_i: its share of what reaches the server in this round."""
     state: ClientState
     steps: int
-    """K_i."""
+    """K_i, the number of its local steps."""
     words: tuple[int, int]
     """The key of (seed, round, client), for models that draw from torch's own generator."""
 
 
 BatchForm = tuple[int, tuple[int, ...]]
-"""Of a client's round: the samples that are read as a whole, and those in each of its batches."""
+"""The form of a client's round: how many samples are read as a whole, and how many are in each batch."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Turn:
     round: int
     clients: tuple[int, ...]
     weights: np.ndarray
-    """ω_i of each."""
+    """ω_i of each client."""
     truncated: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """K′ of those, by place in `clients`, that stop before their last step."""
     repeat: int = 0

@@ -148,7 +148,7 @@ class Experiment:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a `ClientArrays`, the largest shapes that this run can meet."""
+        """The largest shapes of a `ClientArrays` that this run can meet, by field."""
         most = int(self.federation.sizes.max())
         steps, batch = planned_steps(self.scenario, most), min(self.scenario.batch_size, most)
         whole = most if self.reads_whole else 0

@@ -25,10 +25,10 @@ from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
 from headway.engine.selection import choose, runs_on
 from headway.errors import UserError
+from headway.executors import EXECUTORS
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
-from headway.scenario import EXECUTORS
 from headway.trees import leaves_of, named_leaves
 
 CHOOSING = ("auto", "graphed")
@@ -65,7 +65,7 @@ def _path(experiment: Experiment, requested: str) -> Path | None:
 
 
 def _about(experiment: Experiment, requested: str) -> dict[str, object]:
-    """On what the fastest executor depends."""
+    """What decides which executor is fastest: the work, the machine and the versions."""
     leaves = named_leaves(experiment.network.parameters).items()
     network = [str(experiment.network.original), [[name, str(leaf.dtype), list(leaf.shape)] for name, leaf in leaves]]
     made_on = hardware_and_versions(experiment.device)

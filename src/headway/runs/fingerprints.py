@@ -34,7 +34,7 @@ Fingerprints = dict[str, str]
 
 
 def fingerprints(experiment: Experiment) -> Fingerprints:
-    """Of everything of a run that its scenario only names."""
+    """The fingerprints of all that a run's scenario only names."""
     found = _clients(experiment) | _data(experiment.split)
     if experiment.scenario.model == "own":
         found["the model"] = digest(experiment.network.original)
@@ -58,7 +58,7 @@ def _clients(experiment: Experiment) -> Fingerprints:
 
 
 def _sum(*parts: torch.Tensor | np.ndarray) -> str:
-    """Over arrays and where each ends."""
+    """A digest of arrays, and of where each ends."""
     found = hashlib.sha256()
     for part in parts:
         found.update(f"{len(part)}:".encode() + content(part))
