@@ -4,7 +4,7 @@ BIN := .venv/bin
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test browser soak check bench docs clean
+.PHONY: help run test browser soak check bench pages docs clean
 
 help:                   ## what every target does
 	@sed -nE 's/^([a-z]+):[^#]*## (.+)$$/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
@@ -38,6 +38,9 @@ check: .venv/installed  ## format, lint, types, import rule
 
 bench: .venv/installed  ## executors, a plain loop and other simulators side by side, as ratios
 	$(BIN)/headway bench
+
+pages: .venv/installed  ## the pages and tables of the methods, from the catalogue and the notes
+	$(BIN)/python docs/site/method_pages.py
 
 docs: .venv/docs        ## this documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -18,13 +19,14 @@ import torch
 from torch import nn
 
 from headway.data.sources import present
-from headway.engine.batched import Batched
 from headway.engine.building import build
+from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.pool import WorkerPool
-from headway.engine.serial import Serial
+from headway.engine.selection import make_executor
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.executors import KINDS
 from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.random import built
@@ -89,20 +91,26 @@ def two_leaves(values: np.ndarray) -> Vector:
     return Vector({"a": tensor[..., :1], "b": tensor[..., 1:]})
 
 
-EXECUTORS = {
-    "serial": lambda experiment: Serial(experiment),
-    "batched": lambda experiment: Batched(experiment),
-    "pool": lambda experiment: WorkerPool(experiment, processes=2),
-    "serial:compiled": lambda experiment: Serial(experiment, compiled=True),
-    "batched:compiled": lambda experiment: Batched(experiment, compiled=True),
-    "pool:compiled": lambda experiment: WorkerPool(experiment, processes=2, compiled=True),
-}
+def made_by(name: str, chosen: Experiment) -> Executor:
+    """An executor by its full name; a pool of two workers, however many cores there are."""
+    if name.partition(":")[0] == "pool":
+        return WorkerPool(chosen, processes=2, compiled=":" in name)
+    return make_executor(name, chosen)
+
+
+ON_A_CPU = {name: kind for name, kind in KINDS.items() if kind.device in (None, "cpu")}
+EXECUTORS: dict[str, Callable[[Experiment], Executor]] = {name: functools.partial(made_by, name) for name in ON_A_CPU}
+"""Every executor of the table that runs on a CPU, uncompiled."""
+OTHERS = [name for name in EXECUTORS if name != "serial"]
+"""Those that are held to serial's numbers."""
 COMPILING = (
     pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's compiler itself
 )
 COMPILED = tuple(
-    pytest.param(name, marks=[*COMPILING, pytest.mark.soak]) for name in EXECUTORS if name.endswith(":compiled")
+    pytest.param(f"{name}:compiled", marks=[*COMPILING, pytest.mark.soak])
+    for name, kind in ON_A_CPU.items()
+    if "compiled" in kind.forms
 )
 """Compiled executors in a product of all methods: it takes minutes, so `make soak` plays it."""
 
@@ -111,7 +119,7 @@ def played(
     chosen: Experiment, executor: str = "serial", store: ClientStates | None = None
 ) -> tuple[list[dict[str, Any]], Any]:
     """Every record of a run in memory, and where it ended."""
-    hand = EXECUTORS[executor](chosen)
+    hand = made_by(executor, chosen)
     progress = begin(chosen)
     records = []
     try:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import COMPILED, NETWORKS, SMALL, distance, experiment, unequal_clients
+from conftest import COMPILED, EXECUTORS, NETWORKS, OTHERS, SMALL, distance, experiment, unequal_clients
 from coupled_networks import COUPLED, averaged_by_hand, coupled_world
 from headway.engine import coupling, selection
 from headway.engine.batched import alike
@@ -23,9 +23,6 @@ from headway.methods.method import Method
 from headway.methods.spelling import method
 from methods_under_test import EVERY
 
-EAGER = ("serial", "batched", "pool")
-EXECUTORS = [*EAGER, *COMPILED]
-
 
 def ended(chosen: Experiment, executor: Executor, store: ClientStates | None = None) -> Any:
     try:
@@ -38,7 +35,7 @@ def numbers(model: Any) -> dict[str, Tensor]:
     return {**model.theta.leaves, **model.buffers}
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", [*EXECUTORS, *COMPILED])
 @pytest.mark.parametrize("network", list(COUPLED))
 def test_a_network_that_couples_samples_ends_as_in_a_plain_loop(network: str, executor: str) -> None:
     chosen = coupled_world(network=network)
@@ -71,7 +68,7 @@ def test_methods_agree_where_samples_are_coupled(name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("executor", ["batched", "pool", *COMPILED])
+@pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_every_method_agrees_in_every_executor_where_samples_are_coupled(name: str, executor: str) -> None:
     agrees(coupled_world(EVERY[name]), executor)

@@ -119,7 +119,9 @@ def commands(text: str) -> list[str]:
 def test_the_number_of_methods_is_that_of_the_catalogue() -> None:
     """It stands in the README, and nowhere else."""
     found = {name: re.findall(r"\b(\d+) methods\b", text) for name, text in TEXTS.items() if name != "CHANGELOG.md"}
-    assert {name: numbers for name, numbers in found.items() if numbers} == {"README.md": [str(len(METHODS))]}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {"README.md": [str(len(METHODS))]}, (
+        "make pages"
+    )
 
 
 def test_the_version_has_one_source() -> None:

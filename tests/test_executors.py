@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +14,18 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import COMPILED, SMALL, distance, experiment, played, unequal_clients
+from conftest import COMPILED, EXECUTORS, OTHERS, SMALL, distance, experiment, played, unequal_clients
+from headway import executors
 from headway.engine import client_rounds, selection
+from headway.engine.aggregate import Group
 from headway.engine.building import build
 from headway.engine.client_rounds import CohortRounds, Turn
-from headway.engine.serial import ClientTrainer
+from headway.engine.executor import RoundInput
+from headway.engine.serial import ClientTrainer, Serial, group_of_one
 from headway.engine.states import ClientStates
 from headway.engine.trial import first_rounds
 from headway.errors import ClientError
+from headway.executors import ExecutorKind
 from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.trees import leaves_of
@@ -29,7 +36,7 @@ def state_of(progress: Any) -> dict[str, Any]:
     return {"theta": progress.model.theta, "buffers": progress.model.buffers, "server": progress.model.server}
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool", *COMPILED])
+@pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
 @pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
@@ -56,6 +63,27 @@ def test_float32_agrees_for_one_round(name: str, network: str) -> None:
     (_, end), (_, other) = played(chosen, "serial"), played(chosen, "batched")
     size = max(float(leaf.abs().max()) for leaf in leaves_of(end.model.theta))
     assert distance(end.model.theta, other.model.theta) < 1e-4 * size
+
+
+def test_a_new_executor_is_a_module_and_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that trains the cohort backwards: its sums are added in another order, which is a rounding."""
+
+    class Backwards(Serial):
+        def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
+            for position in reversed(range(len(rounds))):
+                client = rounds[position]
+                yield group_of_one(position, self._trainer.train(given, client), self._trainer.computed(client))
+
+    module = types.ModuleType("headway.engine.serial_backwards")
+    vars(module)["executor"] = lambda experiment, forms, coupled: Backwards(experiment, coupled=coupled)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(executors, "KINDS", {**executors.KINDS, "serial-backwards": ExecutorKind(alone=True)})
+    chosen = experiment("fedacg", participation=1.0)
+    (_, end), (_, other) = played(chosen, "serial"), played(chosen, "serial-backwards")
+    assert 0 < distance(state_of(end), state_of(other)) < 1e-10
+    assert not executors.fills("serial-backwards")
+    assert not executors.is_form_of("serial-backwards", "serial")
+    assert executors.is_form_of("serial:compiled", "serial")
 
 
 def test_padding_is_what_fills_the_shape_of_a_stack() -> None:
@@ -149,7 +177,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("executor", ["batched", "pool"])
+@pytest.mark.parametrize("executor", OTHERS)
 @pytest.mark.parametrize("settings", list(SETTINGS))
 def test_every_way_of_local_training_agrees(settings: str, executor: str) -> None:
     chosen = experiment("fedacg", "batch_norm_dropout", **SETTINGS[settings])
@@ -157,7 +185,7 @@ def test_every_way_of_local_training_agrees(settings: str, executor: str) -> Non
     assert distance(state_of(end), state_of(other)) < 1e-10
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_local_statistics_stay_with_their_client(executor: str) -> None:
     """Under keep-local the server's buffers never change, and each client has its own."""
     chosen = experiment("fedavg", "batch_norm_dropout", buffers="keep-local", rounds=6)
@@ -168,7 +196,7 @@ def test_local_statistics_stay_with_their_client(executor: str) -> None:
     assert distance(first, second) > 0
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_no_sample_is_dropped(executor: str) -> None:
     """One epoch over a client of n samples moves a linear model by the gradient of all n of them."""
     x = torch.eye(5, dtype=torch.float64)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import COMPILED, SMALL, distance, played, unequal_clients
+from conftest import COMPILED, EXECUTORS, SMALL, distance, played, unequal_clients
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.engine.network import Network
@@ -75,7 +75,7 @@ def test_what_a_method_keeps_and_sends_has_the_trainable_parameters_only(spelled
     assert nbytes(chosen.network.parameters) == BYTES
 
 
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool", *COMPILED])
+@pytest.mark.parametrize("executor", [*EXECUTORS, *COMPILED])
 def test_bytes_are_those_of_the_head_and_the_whole_model_comes_back(executor: str) -> None:
     chosen, before = frozen("fedavgm"), backbone().double()
     records, end = played(chosen, executor)
@@ -100,6 +100,15 @@ def test_a_frozen_part_in_training_mode_still_measures_its_statistics() -> None:
     assert distance(end.model.buffers, chosen.network.buffers) > 0.01
     with pytest.raises(UserError, match=r"batch statistics in 'body\.1' and buffers is 'refuse'"):
         frozen(still=False, buffers="refuse")
+
+
+def test_frozen_numbers_are_held_once_beside_the_users_own() -> None:
+    mine = backbone().double()
+    network = Network(mine).to(torch.device("cpu"), torch.float64)
+    skeletons = [part.module for part in (network._training, network._evaluating)]
+    for name, leaf in network.frozen.items():
+        held = {one.get_parameter(name).data_ptr() for one in (mine, *skeletons)} | {leaf.data_ptr()}
+        assert len(held) == 2
 
 
 def test_frozen_layers_are_a_plain_loop_over_what_is_not_frozen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import runpy
 import shlex
 from functools import cache
 from pathlib import Path
@@ -19,10 +20,10 @@ import headway as hw
 from conftest import experiment, played
 from headway.cli.flags import value
 from headway.cli.main import app
-from headway.cli.method_page import NOTES, logged, page
+from headway.cli.method_page import NOTES, lacking, logged, page
 from headway.engine.cost import cost
 from headway.errors import UserError
-from headway.methods import server
+from headway.methods import catalogue, modifiers, server
 from headway.methods.arguments import Momentum, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
@@ -85,7 +86,7 @@ def test_every_method_has_a_page_and_every_page_a_method() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_what_the_command_makes(name: str) -> None:
-    assert PAGES[name] == page(name), f"make it again: headway show {name} --markdown > docs/methods/{name}.md"
+    assert PAGES[name] == page(name), "make pages writes it again"
 
 
 def test_the_command_prints_a_page() -> None:
@@ -150,6 +151,7 @@ def test_what_every_round_records_is_written_down() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_its_title_and_headings(name: str) -> None:
+    assert not lacking(name), "the notes of the method lack what its page must say"
     title, line = PAGES[name].split("\n\n")[:2]
     assert title == f"# {name}"
     assert line
@@ -269,12 +271,51 @@ def test_its_links_lead_somewhere(name: str) -> None:
             assert place in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}, target
 
 
+def test_every_function_of_the_catalogue_is_listed() -> None:
+    """One that is in no family would be found by no name and by no test."""
+    written = {
+        builder.__name__
+        for module in (catalogue, modifiers)
+        for builder in vars(module).values()
+        if inspect.isfunction(builder)
+        and builder.__module__ == module.__name__
+        and not builder.__name__.startswith("_")
+    }
+    assert written == {entry.build.__name__ for entry in (*METHODS.values(), *MODIFIERS.values())}
+
+
+def test_notes_that_are_not_written_yet_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "unnoted", Entry("unnoted", METHODS["fedavgm"].build))
+    monkeypatch.setattr("headway.cli.method_page.logged", lambda name: ["speed"])
+    first, *others = lacking("unnoted")
+    assert first == "a first line that says what the method is for"
+    assert [re.findall(r"`(.+)`|'(## .+)'$", line)[0] for line in others] == [
+        *((name, "") for name in ("momentum", "server_rate", "rate_ratio", "speed")),
+        *(("", f"## {heading}") for heading in HEADINGS[5:8]),
+    ]
+
+
 # The first page.
+
+MAKER = runpy.run_path(str(ROOT / "docs" / "site" / "method_pages.py"))
+"""What `make pages` runs."""
+
+
+def test_make_pages_finds_nothing_to_change() -> None:
+    """Also where a row is missing, or one is of a method or a composition that is not there."""
+    damaged = re.sub(r"^\| \[(fedcm|csgd)\].*\n", "| [gone](gone.md) | | 1 | 1 | 0 | 1 |\n", INDEX, flags=re.MULTILINE)
+    first = "| `fedacg+momentum` | both set the server's base, to two momenta |\n"
+    damaged = damaged.replace(first, "| `gone+acg` | the same |\n")
+    assert damaged.count("gone") == 5
+    written = "| `fedacg+momentum` | both set the server slot, to momentum and momentum |\n"
+    rest, end = INDEX.replace(first, "").split("\nOther examples", 1)
+    assert MAKER["index"](damaged) == f"{rest}{written}\nOther examples{end}"
+    assert MAKER["counted"]("has 3 methods: 12 rows") == f"has {len(NAMES)} methods: 12 rows"
 
 
 def test_the_first_page_lists_every_method_with_its_costs() -> None:
     rows = {row[0]: row[2:] for table in tables(INDEX) for row in table if len(row) == 6 and row[0].startswith("[")}
-    assert sorted(rows) == sorted(f"[{name}]({name}.md)" for name in NAMES)
+    assert sorted(rows) == sorted(f"[{name}]({name}.md)" for name in NAMES), "make pages writes the missing rows"
     for name in NAMES:
         down, up, state, _, passes = prices(name)
         assert rows[f"[{name}]({name}.md)"] == [down, up, state, passes]
@@ -314,7 +355,7 @@ def _refuses(spelled: str) -> bool:
 def test_the_refused_compositions_are_these() -> None:
     all_of_them, examples = tables(_composed()["Refused"])
     refused = {f"{name}+{piece}" for name in NAMES for piece in _pieces() if _refuses(f"{name}+{piece}")}
-    assert {row[0] for row in all_of_them} == refused
+    assert {row[0] for row in all_of_them} == refused, "make pages writes the missing rows"
     assert all(_refuses(row[0]) for row in examples)
 
 

@@ -143,6 +143,77 @@ class TestEverySplit:
             split(spelled, np.zeros(5, int), 2, 0)
 
 
+MADE_BY_RULE = [name for name in PARTITIONS if name != "file"]
+"""Every line of the table, also new ones, but for the one that reads a file."""
+
+
+def example_of(name: str) -> str:
+    """A line of the table with the argument that its error shows."""
+    argument = PARTITIONS[name].argument
+    return f"{name}:{argument.example}" if isinstance(argument, Number) else name
+
+
+def split_or_refusal(spelled: str, labels: np.ndarray, clients: int, seed: int) -> Rows | str:
+    try:
+        return split(spelled, labels, clients, seed, users=np.arange(len(labels)) % max(clients, 1))
+    except UserError as refusal:
+        return str(refusal)
+
+
+class TestEveryLineOfTheTable:
+    @pytest.mark.parametrize("name", MADE_BY_RULE)
+    def test_each_sample_has_at_most_one_owner_and_everybody_a_sample(self, name: str) -> None:
+        labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
+        labels.flags.writeable = False
+        shares = split_or_refusal(example_of(name), labels, 20, 0)
+        assert not isinstance(shares, str), shares
+        owned = np.concatenate(shares)
+        assert len(shares) == 20
+        assert min(sizes(shares)) >= 1
+        assert all(share.dtype.kind == "i" for share in shares)
+        assert len(set(owned.tolist())) == len(owned)
+        assert owned.min() >= 0
+        assert owned.max() < len(labels)
+        assert len(owned) == len(labels) or "left out" in PARTITIONS[name].help
+
+    @pytest.mark.parametrize("name", MADE_BY_RULE)
+    def test_it_follows_its_seed_and_nothing_else(self, name: str) -> None:
+        """Another seed gives another split, is refused, or does not matter to data that has its own users."""
+        labels = np.repeat(np.arange(10), 60)
+        first, again, other = (split_or_refusal(example_of(name), labels, 20, seed) for seed in (0, 0, 1))
+        assert not isinstance(first, str)
+        assert not isinstance(again, str)
+        assert same(first, again)
+        if isinstance(other, str):
+            assert "split_seed is 1" in other
+        else:
+            assert same(first, other) == PARTITIONS[name].by_user
+
+    @quick
+    @given(federations(), st.sampled_from(MADE_BY_RULE), SEEDS)
+    def test_what_it_cannot_split_is_refused_in_one_line(
+        self, given: tuple[np.ndarray, int], name: str, seed: int
+    ) -> None:
+        labels, clients = given
+        found = split_or_refusal(example_of(name), labels, clients, seed)
+        if isinstance(found, str):
+            assert "\n" not in found
+        else:
+            assert len(found) == clients
+            assert min(sizes(found)) >= 1
+
+    @pytest.mark.parametrize("name", PARTITIONS)
+    def test_the_page_of_data_has_its_row(self, name: str) -> None:
+        page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+        assert f"| `{PARTITIONS[name].spelled(name)}` |" in page
+
+    @pytest.mark.parametrize("name", [name for name in MADE_BY_RULE if name != "natural"])
+    def test_it_has_a_place_in_the_name_of_a_scenario(self, name: str) -> None:
+        spelled = example_of(name)
+        short = spelled.replace("dirichlet", "dir").replace(":", "")
+        assert scenario(f"fashion/{short}/60x6").partition == spelled
+
+
 class TestNumbersAsTargets:
     """Regression: what needs no classes works, what needs them says so."""
 
@@ -336,7 +407,7 @@ class TestFile:
         assert "\n" not in str(caught.value)
 
     def test_a_file_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"rows\.json' cannot be read"):
+        with pytest.raises(UserError, match=r"^there is no partition file '.*rows\.json'$"):
             split(f"file:{tmp_path / 'rows.json'}", np.zeros(5, int), 2, 0)
 
 

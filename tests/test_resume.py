@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import headway
+from conftest import EXECUTORS
 from headway.errors import Diverged, UserError
 from headway.methods.slots import Step
 from headway.runs.checkpoint import Checkpoint
@@ -34,7 +35,6 @@ CASES = {
     "local statistics": LOCAL_STATISTICS,
     "channels last": CHANNELS_LAST,
 }
-EXECUTORS = ("serial", "batched", "pool")
 
 BEFORE_ANY_CHECKPOINT = (
     Moment("start: replace manifest.json", "before"),  # so the second life starts over

@@ -184,11 +184,17 @@ class Items(torch.utils.data.Dataset[Any]):
         return self.pair[0][index], self.pair[1][index]
 
 
-@pytest.mark.parametrize("form", [tuple, Items, lambda pair: list(Items(pair))], ids=["pair", "dataset", "list"])
+def named(pair: tuple[Any, Any]) -> list[dict[str, Any]]:
+    """Items as those of Hugging Face."""
+    return [{"x": x, "labels": y} for x, y in Items(pair)]
+
+
+@pytest.mark.parametrize("form", [tuple, Items, lambda pair: list(Items(pair)), named])
 def test_two_test_sets_for_two_clients_are_not_one_pair(form: Callable[[Any], Any]) -> None:
     given = unequal_clients((4, 6))
     pairs = unequal_clients((3, 5), seed=2)["clients"]
-    found = federate(given["clients"], [form(pair) for pair in pairs])
+    clients = given["clients"] if form is not named else [named(pair) for pair in given["clients"]]
+    found = federate(clients, [form(pair) for pair in pairs])
     assert found.client_tests is not None
     assert [len(rows) for rows in found.client_tests.rows] == [3, 5]
     assert np.array_equal(found.test.labels.numpy(), np.concatenate([y for _, y in pairs]))
@@ -348,6 +354,13 @@ def test_a_share_is_refused_where_clients_have_test_samples() -> None:
         bound(unequal_clients(), client_test=0.01)
 
 
+def test_what_the_page_of_the_docs_prints_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs/clients.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "clients.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("measured 7 ")
+
+
 # ── arithmetic ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -380,7 +393,13 @@ def test_fewer_test_samples_stay_those_of_their_clients() -> None:
 def studies() -> dict[str, Study]:
     """A comparison with clients that are measured, and the same with a proxy."""
     quiet = {"executor": "serial", "smoothing": 0.0, "observer": Silent()}
-    given: dict[str, Any] = {**quiet, "model": nn.Linear(6, 3), "rounds": 2, "seeds": 2, "precision": "fp64"}
+    given: dict[str, Any] = {
+        **quiet,
+        "model": built(lambda: nn.Linear(6, 3), 7, "test"),
+        "rounds": 2,
+        "seeds": 2,
+        "precision": "fp64",
+    }
     return {
         "measured": hw.compare(["fedavg", "fedacg"], **given, **with_tests()),
         "proxy": hw.compare(["fedavg", "fedacg"], **given, **unequal_clients()),
@@ -462,11 +481,26 @@ def test_a_report_of_other_metrics_has_their_own_numbers() -> None:
     result = hw.simulate(
         "fedavg", model=nn.Linear(4, 1), clients=clients, test=clients, rounds=1, executor="serial", precision="fp64"
     )
+    for metric in ("loss", "rmse", "r2"):
+        assert list(result.clients[metric]) == pytest.approx(_by_hand(result.model, clients, metric))
     rows = [over_seeds("fedavg", [result.summary])]
     cell = dict(zip(*(part if at == 0 else part[0] for at, part in enumerate(cells(rows))), strict=True))
     assert cell["client mean (measured)"] == f"{result.summary['client_mean']:.4f}"
     assert cell["worst tenth (measured)"] == f"{result.summary['client_worst']:.4f}"
     assert "loss, measured on" in tables.markdown(rows, result.scenario)
+
+
+def _by_hand(model: nn.Module, tests: list[tuple[Any, Any]], metric: str) -> list[float]:
+    errors = [((answers(model, x).numpy() - y) ** 2).mean() for x, y in tests]
+    spreads = [y.var() for _, y in tests]
+    of = {"loss": lambda e, _: e, "rmse": lambda e, _: e**0.5, "r2": lambda e, v: 1 - e / v}[metric]
+    return [of(error, spread) for error, spread in zip(errors, spreads, strict=True)]
+
+
+def test_without_test_samples_of_clients_there_is_no_table_of_them() -> None:
+    result = hw.simulate("fedavg", SMALL.changed(rounds=1), model=nn.Linear(6, 3), **unequal_clients())
+    with pytest.raises(UserError, match="have no test samples of their own; give them some"):
+        _ = result.clients
 
 
 # ── runs in folders ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -484,7 +518,13 @@ def test_a_run_that_is_resumed_judges_the_same_clients(tmp_path: Path) -> None:
         assert {key: value for key, value in one.items() if "client" in key and key != "clients"} == {
             key: value for key, value in other.items() if "client" in key and key != "clients"
         }
-    assert hw.load_run(tmp_path / "run", **given).summary["client_scores"] == "measured"
+    loaded = hw.load_run(tmp_path / "run", **given)
+    assert loaded.summary["client_scores"] == "measured"
+    table = whole.clients
+    assert table["samples"].to_dict() == {client: size for client, size in enumerate(OWN) if size}
+    assert np.mean(table["accuracy"]) == pytest.approx(whole.records[-1]["client_mean"])
+    assert table.equals(resumed.clients)
+    assert table.equals(loaded.clients)
     told = json.loads((tmp_path / "run/summary.json").read_text())
     assert (told["client_scores"], told["client_quantiles"]) == ("measured", whole.records[-1]["client_quantiles"])
     kept = packed.rounded(resumed.records)[-1]["client_quantiles"]

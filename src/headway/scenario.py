@@ -21,6 +21,7 @@ from typing import Any
 
 from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
+from headway.executors import EXECUTORS
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
 from headway.schedules import DEFAULT_DECAY, schedule
 from headway.setting_values import in_type, toml_value
@@ -52,13 +53,6 @@ def _setting(group: str, default: Value | None, help: str, role: str | None = No
 
 
 DEFAULT_PARTICIPATION = 0.1
-EXECUTORS = (
-    "auto",
-    *(f"{name}{how}" for name in ("serial", "batched", "pool") for how in ("", ":compiled")),
-    "graphed",
-    *(f"graphed:{layout}{how}" for layout in ("streams", "stacked") for how in ("", ":compiled")),
-)
-"""`auto` chooses among all of them, `graphed` among those that begin with its name."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,7 @@ class Scenario:
     client_test: float | None = _setting(
         "data",
         None,
-        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        "share of each client's samples held out as its test set; without one, numbers over clients are a proxy",
         above=0.0,
         below=1.0,
     )
@@ -191,6 +185,15 @@ class Scenario:
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
+    patience: int | None = _setting(
+        "watching",
+        None,
+        "end after this many evaluations in a row without a better headline; give --validation, too",
+        least=1,
+    )
+    keep_best: bool = _setting(
+        "watching", False, "also keep the model of the best headline, for export --best", role="execution"
+    )
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)

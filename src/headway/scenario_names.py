@@ -39,9 +39,14 @@ EXAMPLES = (
 )
 
 _NUMBER = r"\d+(?:\.\d+)?"
-_SPLIT = re.compile(
-    rf"(?P<plain>iid|natural(?::[\w-]+)?)|(?P<name>dir|authors|gradma|quantity)(?P<value>{_NUMBER})|shards(?P<shards>\d+)"
-)
+_SPLIT = re.compile(r"(?P<word>[a-z]+(?:-[a-z]+)*)(?P<argument>[\d:].*)?")
+_ARGUMENTS = {
+    "iid": "",
+    "natural": r"(?::[\w-]+)?",
+    **dict.fromkeys(("dir", "authors", "gradma", "quantity"), _NUMBER),
+    "shards": r"\d+",
+}
+"""What must stand after the word of a split. Another word may have a number; the table of partitions judges it."""
 _WHO = re.compile(rf"(?:(?P<clients>\d+)x)?(?P<taking>{_NUMBER})(?P<percent>%?)")
 
 
@@ -50,12 +55,12 @@ def settings(name: str, profile: str = "paper") -> Settings:
     if profile not in PROFILES:
         raise UserError(f"profile is '{profile}'; allowed: {', '.join(PROFILES)}{nearest(profile, PROFILES)}")
     data, split, who = name.rsplit("/", 2) if name.count("/") >= 2 else ("", "", "")
-    found, taking = _SPLIT.fullmatch(split), _WHO.fullmatch(who)
+    partition, taking = _partition(split), _WHO.fullmatch(who)
     natural = split.partition(":")[0] == "natural"
-    if not data or found is None or taking is None or (taking["clients"] is None and not natural):
+    if not data or partition is None or taking is None or (taking["clients"] is None and not natural):
         raise UserError(f"there is no scenario file '{name}', and it is not a name such as {EXAMPLES}")
     clients = int(taking["clients"] or 0)
-    chosen: Settings = {"data": data, "partition": _partition(found), "clients": clients, "profile": profile}
+    chosen: Settings = {"data": data, "partition": partition, "clients": clients, "profile": profile}
     return chosen | _participation(name, taking, clients) | _trained_as(data, split, clients, profile)
 
 
@@ -69,12 +74,16 @@ def followed(profile: str, changes: Settings) -> Settings:
     return {"rate_decay_epoch": changes["rate_decay"], **changes}
 
 
-def _partition(found: re.Match[str]) -> str:
-    if found["plain"]:
-        return found["plain"]
-    if found["shards"]:
-        return f"shards:{found['shards']}"
-    return f"{'dirichlet' if found['name'] == 'dir' else found['name']}:{found['value']}"
+def _partition(split: str) -> str | None:
+    """`dirichlet:0.3` for `dir0.3`; None for what no split is called."""
+    found = _SPLIT.fullmatch(split)
+    if found is None:
+        return None
+    word, argument = found["word"], found["argument"] or ""
+    if re.fullmatch(_ARGUMENTS.get(word, rf"(?:{_NUMBER})?"), argument) is None:
+        return None
+    name = "dirichlet" if word == "dir" else word
+    return f"{name}:{argument.removeprefix(':')}" if argument else name
 
 
 def _participation(name: str, taking: re.Match[str], clients: int) -> Settings:

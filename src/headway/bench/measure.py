@@ -26,8 +26,8 @@ from headway.engine.selection import choose
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.errors import ClientError, UserError, nearest
+from headway.executors import EXECUTORS
 from headway.runs.environment import commit, environment
-from headway.scenario import EXECUTORS
 
 WARM_UP = 2
 IN_A_ROW = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 
 import numpy as np
@@ -30,7 +31,9 @@ NOTES = (
     "Run it",
     "Source",
 )
-"""The headings that a file of notes may have; each can be left out. The text before the first says what it is for."""
+"""The headings that a file of notes may have. The text before the first says what the method is for."""
+REQUIRED = ("Details that matter", "What the authors' program does differently", "Tested")
+"""Those without which a method's page is not finished."""
 
 
 def page(name: str) -> str:
@@ -69,12 +72,25 @@ def read_notes(name: str) -> tuple[str, dict[str, str]]:
     return summary.strip("\n"), notes
 
 
+def lacking(name: str) -> list[str]:
+    """What the notes of a method must still say before its page is finished."""
+    summary, notes = read_notes(name)
+    arguments, measured = (_meanings(notes.get(heading, "")) for heading in ("Arguments", "What is logged"))
+    return [
+        *([] if summary else ["a first line that says what the method is for"]),
+        *(f"'* `{one}`: …' below '## Arguments'" for one in defaults(METHODS[name]) if one not in arguments),
+        *(f"'* `{one}`: …' below '## What is logged'" for one in logged(name) if one not in measured),
+        *(f"'## {heading}'" for heading in REQUIRED if not notes.get(heading)),
+    ]
+
+
 def logged(name: str) -> list[str]:
     """The names that a round of this method records and a round of FedAvg does not, read from a tiny run of each."""
     own, plain = (_recorded(each) for each in (name, "fedavg"))
     return [key for key in own if key not in plain]
 
 
+@cache
 def _recorded(name: str) -> list[str]:
     samples = (np.eye(8, dtype=np.float32), np.arange(8) % 2)
     shortest = Scenario(rounds=1, steps=2, batch_size=4, participation=1.0, executor="serial", device="cpu")

@@ -119,9 +119,11 @@ def _check_listed(rows: list[object], where: str, client: int, samples: int, see
 
 def _json(path: Path) -> object:
     """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        raise UserError(f"there is no partition file '{path}'")
+    if not path.is_file():
         raise UserError(f"the partition file '{path}' is not a plain file")
-    if path.is_file() and (size := path.stat().st_size) > MOST_JSON:
+    if (size := path.stat().st_size) > MOST_JSON:
         raise UserError(f"the partition file '{path}' has {size:,} bytes; it may have at most {MOST_JSON:,}")
     try:
         content: object = json.loads(path.read_text(encoding="utf-8"))

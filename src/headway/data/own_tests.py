@@ -124,4 +124,6 @@ def _is_dataset_of_items(entry: object) -> bool:
     if not isinstance(entry, list | tuple):
         return not isinstance(entry, Mapping)
     item = entry[0] if entry else None
+    if isinstance(item, Mapping):
+        return True
     return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], Tensor | np.ndarray | Mapping)

@@ -1,7 +1,8 @@
 """Which samples go to which client: the table `PARTITIONS`, and the function behind each of its lines.
 
 Every split is disjoint and fixed by its own seed. A new one is a function `f(labels, clients, seed[, argument])` and a
-line in the table, from which the errors and `headway data partitions` take it.
+line in the table, from which errors, `headway data partitions`, scenarios by name and the tests take it. It draws from
+`generator(seed, "split/NAME")`, and refuses what it cannot split with a `UserError` of one sentence.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Partition:
     one_by_one: bool = False
     """Whether it draws one number for each client and free sample, so that their number is limited."""
     counts_clients: bool = False
-    """Whether it says itself how many clients there are: `clients` may then be 0, which stands for all of them."""
+    """Whether it says itself how many clients there are: `clients` may then be 0, which stands for all of them. It then
+    stands in `COUNTING_PARTITIONS` of `scenario.py` too."""
 
     def spelled(self, name: str) -> str:
         """`dirichlet:ALPHA`."""
@@ -135,12 +137,17 @@ def _check_classes(how: str, labels: np.ndarray) -> None:
         return
     several = f"a sample of this data set has {labels[0].size} targets, not one class"
     why = several if whole else "the targets of this data set are not classes"
-    raise UserError(f"partition is '{how}', but {why}; use {_without_classes()}")
+    raise UserError(f"partition is '{how}', but {why}; use {_listed(lambda line: not line.by_class)}")
 
 
-def _without_classes() -> str:
-    *others, last = (line.spelled(name) for name, line in PARTITIONS.items() if not line.by_class)
+def _listed(fitting: Callable[[Partition], bool]) -> str:
+    """The lines of the table that fit, for an error."""
+    *others, last = (line.spelled(name) for name, line in PARTITIONS.items() if fitting(line))
     return f"{', '.join(others)} or {last}"
+
+
+def _quick(line: Partition) -> bool:
+    return not (line.one_by_one or line.counts_clients)
 
 
 def _check_draws(how: str, samples: int, clients: int) -> None:
@@ -148,8 +155,7 @@ def _check_draws(how: str, samples: int, clients: int) -> None:
     if draws > MOST_DRAWS:
         raise UserError(
             f"partition is '{how}' with {clients:,} clients and {samples:,} samples: its split draws {draws:,} "
-            f"numbers one after another, at most {MOST_DRAWS:,}; give fewer --clients, or use iid, shards:C, "
-            "gradma:OMEGA or quantity:ALPHA"
+            f"numbers one after another, at most {MOST_DRAWS:,}; give fewer --clients, or use {_listed(_quick)}"
         )
 
 

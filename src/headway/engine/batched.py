@@ -180,3 +180,8 @@ def alike(rounds: CohortRounds) -> list[list[int]]:
         place = next((one for one in groups if one[0] == whole and one[1][: len(sizes)] == sizes), form)
         groups.setdefault(place, []).extend(at for at, other in enumerate(forms) if other == form)
     return [sorted(group, key=rounds.lengths.__getitem__) for group in sorted(groups.values(), key=len, reverse=True)]
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Batched:
+    """The executor that the table of `headway/executors.py` names."""
+    return Batched(experiment, compiled="compiled" in forms, coupled=coupled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from headway.data import columns
 from headway.data.federation import ClientTests, Samples
+from headway.data.own_data import judged_by
+from headway.data.own_samples import Padding
 from headway.engine import client_scores
 from headway.engine.client_rounds import StateOf
 from headway.engine.executor import Executor
@@ -23,6 +25,7 @@ from headway.engine.server import GlobalState
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
 from headway.records import OverClients
+from headway.tasks.known import task_of
 from headway.tasks.metrics import Answer
 from headway.trees import leaves_of, tree_map
 
@@ -152,42 +155,101 @@ def evaluate(
     without it, clients that keep statistics of their own are not judged by themselves.
     """
     scored = _scored(experiment, state, experiment.test, executor)
-    loss = _mean_loss(scored)
-    if not math.isfinite(loss):
-        raise _not_finite(experiment, state, _losses(scored), experiment.test, "the test set", round)
+    loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
     wanted = experiment.scenario.global_loss or experiment.method.keeps_best
     global_loss = _global_loss(experiment, state, executor, round) if wanted else None
-    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
-    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
     tests = experiment.client_tests
     if tests is None:
         return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
-    found = _of_clients(experiment, state, tests, scored, executor, round, state_of)
-    return Scores(loss, metrics, found, global_loss)
+    found = _scored_clients(experiment, state, tests, state_of, whole=scored, executor=executor, round=round)
+    headline = experiment.task.headline
+    each = None if found is None else client_scores.by_client(headline, *found)
+    over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
+    return Scores(loss, metrics, over, global_loss)
 
 
-def _of_clients(
+def evaluate_on(
+    experiment: Experiment,
+    state: GlobalState,
+    data: object,
+    metrics: Sequence[object] = (),
+    *,
+    padding: Padding = None,
+    round: int = 0,
+) -> dict[str, float]:
+    """The loss and the metrics of a model on data of the user's own, by name; the task's metrics follow those given.
+
+    The same pass as that over the test set, without the executor.
+    """
+    bound = replace(experiment, task=task_of(experiment.task, metrics))
+    samples = judged_by(data, experiment.federation, task=experiment.task.name, padding=padding).to(experiment.device)
+    with bound.arithmetic():
+        scored = _scored(bound, state, samples, None)
+        loss, values = _values(bound, state, scored, samples, "the data to evaluate", round)
+    return {"loss": loss, **values}
+
+
+def _values(
+    experiment: Experiment, state: GlobalState, scored: Scored, samples: Samples, where: str, round: int
+) -> tuple[float, dict[str, float]]:
+    """The loss, and the metrics that these samples define. A loss that is not a finite number is refused."""
+    loss = _mean_loss(scored)
+    if not math.isfinite(loss):
+        raise _not_finite(experiment, state, _losses(scored), samples, where, round)
+    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
+    return loss, {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _scored_clients(
     experiment: Experiment,
     state: GlobalState,
     tests: ClientTests,
-    scored: Scored,
-    executor: Executor | None,
-    round: int,
     state_of: StateOf | None,
-) -> OverClients:
-    """The headline over clients, each on its own test samples: one pass over all of these, or what `scored` has."""
-    rows, headline = tests.rows, experiment.task.headline
+    *,
+    whole: Scored | None = None,
+    executor: Executor | None = None,
+    round: int = 0,
+) -> tuple[Scored, Sequence[np.ndarray]] | None:
+    """What the clients' own test samples contribute, and which rows are whose; `whole` is what the test set does.
+
+    One pass over all of them, or none where they are the test set. None where nobody says what clients keep, and they
+    have statistics of their own.
+    """
     if client_scores.has_own_statistics(experiment):
         if state_of is None:
-            return {}
+            return None
         most = CHUNK["cpu" if experiment.network.joint else experiment.device.type]
-        scored, rows = client_scores.scored_by_client(experiment, state, state_of, most, round)
-    elif tests.samples is not experiment.test:
-        scored = _scored(experiment, state, tests.samples, executor)
-        losses = _losses(scored)
-        if not bool(losses.isfinite().all()):
-            raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)
-    return measured(headline.name, client_scores.by_client(headline, scored, rows), headline.higher_is_better)
+        return client_scores.scored_by_client(experiment, state, state_of, most, round)
+    if tests.samples is experiment.test and whole is not None:
+        return whole, tests.rows
+    scored = _scored(experiment, state, tests.samples, executor)
+    losses = _losses(scored)
+    if not bool(losses.isfinite().all()):
+        raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)
+    return scored, tests.rows
+
+
+ClientTable = dict[str, np.ndarray]
+"""Columns by name, with a row for each client."""
+
+
+def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) -> ClientTable | None:
+    """Of each client that has test samples: its number, how many it has, and the task's metrics on them, by name.
+
+    None where no client has any. A metric that a client's samples do not define is NaN.
+    """
+    tests = experiment.client_tests
+    if tests is None:
+        return None
+    with experiment.arithmetic():
+        found = _scored_clients(experiment, state, tests, state_of)
+    assert found is not None
+    scored, rows = found
+    sizes = np.array(list(map(len, rows)))
+    table: ClientTable = {"client": np.arange(len(rows)), "samples": sizes}
+    for metric in experiment.task.metrics:
+        table[metric.name] = client_scores.by_client(metric, scored, rows)
+    return {name: column[sizes > 0] for name, column in table.items()}
 
 
 def _proxy(experiment: Experiment, scored: Scored) -> OverClients:

@@ -23,20 +23,27 @@ class RoundInput:
 
 
 class Executor(Protocol):
-    """Trains cohorts. Results may differ between executors in their last bits only."""
+    """Trains cohorts. Results may differ between executors in their last bits only.
+
+    The module of an executor has a function `executor(experiment, forms, coupled)` that makes one. `forms` are the
+    words after its name, such as `compiled`; `coupled` says that rows which fill a short batch would change the others.
+    """
 
     name: str
+    """As in the table of `headway/executors.py`, with its forms."""
 
     def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
         """Train these clients, in groups.
 
-        A group's tensors may be written over when the next one is asked for.
+        Every client's place is in one group, or goes to `rounds.failed` with its `ClientError`. A group's tensors may
+        be written over when the next one is asked for. Groups are added as they come, so their order is a rounding.
         """
 
     def prefetch(self, round: int) -> None:
-        """Prepare what a coming round needs, if the device is busy and the host is not."""
+        """Prepare what a coming round needs, if the device is busy and the host is not; may do nothing."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of processes and memory."""
 
 
 class CannotExecute(Exception):

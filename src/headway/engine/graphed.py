@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -98,3 +98,9 @@ class Graphed:
     def close(self) -> None:
         self._cohort = None
         self._evaluations.clear()
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Graphed:
+    """The executor that the table of `headway/executors.py` names."""
+    layout = "stacked" if "stacked" in forms else "streams"
+    return Graphed(experiment, layout=layout, compiled="compiled" in forms, coupled=coupled)

@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -323,3 +323,8 @@ def _ended(worker: _Worker) -> MachineError:
     memory = ", as the system does where memory runs out" if code == -signal.SIGKILL else ""
     advice = "; --executor serial needs least memory" if memory else ""
     return MachineError(f"worker process {process.pid} {how}{memory}{advice}")
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> WorkerPool:
+    """The executor that the table of `headway/executors.py` names."""
+    return WorkerPool(experiment, compiled="compiled" in forms, coupled=coupled)

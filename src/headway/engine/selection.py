@@ -6,38 +6,35 @@ it is the first that can take the model and the method, uncompiled.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.modules.conv import _ConvNd as _Conv
 
-from headway.engine.batched import STACKED_AT_MOST, Batched
+from headway.engine.batched import STACKED_AT_MOST
 from headway.engine.captured import AT_ONCE
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.executor import CannotExecute, Executor, RoundInput
 from headway.engine.experiment import Experiment
-from headway.engine.graphed import Graphed
-from headway.engine.pool import WorkerPool, cores
+from headway.engine.pool import cores
 from headway.engine.serial import Serial
 from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError, UserError, first_words
+from headway.executors import fills, kind_of
 
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
 TRIALS = 3
 PAYS = 120.0
 """Seconds that the run would take uncompiled, from which on compiling is tried."""
-ALONE = ("serial", "pool")
-"""Executors in which no client shares a tensor with another."""
-_ONLY_ON = {"graphed": "cuda", "pool": "cpu"}
-"""Executors of one kind of device."""
 Tell = Callable[[str], None]
 
 
 def runs_on(name: str, device: torch.device) -> bool:
     """Whether an executor is one for this device."""
-    return _ONLY_ON.get(name.split(":")[0], device.type) == device.type
+    return name == "auto" or kind_of(name).device in (None, device.type)
 
 
 def inherited_executor(requested: str, before: str, device: torch.device) -> str:
@@ -49,29 +46,12 @@ def inherited_executor(requested: str, before: str, device: torch.device) -> str
     return before if chosen and runs_on(before, device) else requested
 
 
-Maker = Callable[[Experiment, bool, bool, str], Executor]
-"""(experiment, compiled, coupled, layout) → executor; `coupled`: rows that fill a batch would change the others."""
-MAKERS: dict[str, Maker] = {
-    "serial": lambda experiment, compiled, coupled, _: Serial(experiment, compiled=compiled, coupled=coupled),
-    "batched": lambda experiment, compiled, coupled, _: Batched(experiment, compiled=compiled, coupled=coupled),
-    "pool": lambda experiment, compiled, coupled, _: WorkerPool(experiment, compiled=compiled, coupled=coupled),
-    "graphed": lambda experiment, compiled, coupled, layout: Graphed(
-        experiment, layout=layout, compiled=compiled, coupled=coupled
-    ),
-}
-"""How each kind of executor is made: the first word of its name."""
-
-
 def make_executor(name: str, experiment: Experiment) -> Executor:
     """An executor by its full name, such as `batched` or `graphed:streams:compiled`."""
-    kind, *how = name.split(":")
-    coupled = fills(name) and bool(experiment.coupling)
-    return MAKERS[kind](experiment, "compiled" in how, coupled, "stacked" if "stacked" in how else "streams")
-
-
-def fills(name: str) -> bool:
-    """Whether an executor fills short batches up to a shape; eager ones of a client alone take them as they are."""
-    return name not in ALONE
+    kind, *forms = name.split(":")
+    module = importlib.import_module(f"headway.engine.{kind.replace('-', '_')}")
+    make: Callable[[Experiment, Sequence[str], bool], Executor] = module.executor
+    return make(experiment, forms, fills(name) and bool(experiment.coupling))
 
 
 def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> float:
@@ -84,7 +64,7 @@ def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> flo
         for group in executor.run(given, rounds):
             float(group.trained["loss"].sum())
         taken.append(time.perf_counter() - start)
-        if rounds.failures and len(rounds.failures) == len(rounds) and not executor.name.startswith(ALONE):
+        if rounds.failures and len(rounds.failures) == len(rounds) and not kind_of(executor.name).alone:
             raise next(iter(rounds.failures.values()))  # it may be the stack that fails, not its clients
     return min(taken)
 
@@ -134,7 +114,7 @@ class _Contest:
             try:
                 executor, seconds = self._timed(name)
             except (CannotExecute, ClientError) as reason:
-                if isinstance(reason, ClientError) and name.startswith(ALONE):
+                if isinstance(reason, ClientError) and kind_of(name).alone:
                     self._close()
                     raise  # no matter of how clients are put together
                 cause = reason.__cause__ if isinstance(reason, ClientError) and reason.__cause__ else reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -139,3 +139,8 @@ class Serial:
 
     def close(self) -> None:
         pass
+
+
+def executor(experiment: Experiment, forms: Sequence[str], coupled: bool) -> Serial:
+    """The executor that the table of `headway/executors.py` names."""
+    return Serial(experiment, compiled="compiled" in forms, coupled=coupled)

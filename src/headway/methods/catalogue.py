@@ -313,9 +313,17 @@ _ACCELERATED = (fedacg, fedagm, fednag, gradma, gradma_w, gradma_s)
 _LOCAL = (fedavg, fedprox, moon, fedmlb, fedntd, fedlc, feddecorr, fedcm, scaffold, feddyn, feddc, mimelite)
 _SERVER = (fedavgm, fedadam, mifa, mifam, fedpaq, fedproxm, moonm, fedmlbm, csgd, cnag)
 
+FAMILIES: dict[str, tuple[Callable[..., Method], ...]] = {
+    "Accelerated methods": _ACCELERATED,
+    "What changes in the clients": _LOCAL,
+    "What changes on the server and on the wire, and the centralised references": _SERVER,
+}
+"""All methods, below the headings that they have in `docs/methods/README.md`."""
+
 METHODS = {
     name: Entry(name, build)
-    for build in (*_ACCELERATED, *_LOCAL, *_SERVER)
+    for builders in FAMILIES.values()
+    for build in builders
     for name in [build.__name__.replace("_", "-")]
 }
 MODIFIERS = {

@@ -107,7 +107,10 @@ class OnServer(Protocol[ServerState]):
         """What the server holds before the first round."""
 
     def derive(self, fields: Fields, facts: Facts, /) -> dict[str, Vector]:
-        """Further named vectors, made of one client's upload before the mean."""
+        """Further named vectors, made of one client's upload before the mean.
+
+        They may have any shape: `{"square": Vector({"square": fields["delta"].square()})}` is one number of a client.
+        """
 
     def prepare(self, uploads: Uploads, state: ServerState, /) -> tuple[Uploads, ServerState]:
         """The uploads as the updates of all server values see them."""

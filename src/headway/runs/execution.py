@@ -25,10 +25,10 @@ from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
 from headway.engine.selection import choose, runs_on
 from headway.errors import UserError
+from headway.executors import EXECUTORS
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
-from headway.scenario import EXECUTORS
 from headway.trees import leaves_of, named_leaves
 
 CHOOSING = ("auto", "graphed")

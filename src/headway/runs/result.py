@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from headway.engine.evaluation import ClientTable
+from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
 from headway.runs.costs import CostRecord
@@ -34,11 +36,24 @@ class Result:
     """Whether the records could be checked; those of folders from before there were checksums cannot."""
     cost: CostRecord | None = field(default=None, repr=False)
     """What the method costs; None for a user's own method, and where an earlier version did not record it."""
+    make_clients: Callable[[], ClientTable | None] | None = field(default=None, repr=False)
+    stopped: str | None = None
+    """Why a callback stopped the run before its rounds were done; None where none did."""
+    callbacks: tuple[object, ...] = field(default=(), repr=False)
+    """Those that were given, as the run left them; a run that was loaded has none."""
+    make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
 
     @cached_property
     def model(self) -> nn.Module:
         """The network as the run left it, in the run's type: float64 with `--precision fp64`, else float32."""
         return self.make_model()
+
+    @cached_property
+    def best_model(self) -> nn.Module:
+        """The network as it was after its best round, where the run kept it (`keep_best=True`, or `KeepBest`)."""
+        if self.make_best is None:
+            raise UserError("this run has no best model; a run keeps one with keep_best=True")
+        return self.make_best()
 
     @property
     def summary(self) -> Summary:
@@ -50,14 +65,31 @@ class Result:
             "executor": self.executor,
             "buffers": one.buffers,
         }
+        if self.stopped is not None:
+            about["stopped"] = self.stopped
         return {**about, **summarise(self.records, one.target, one.smoothing)}
+
+    @cached_property
+    def clients(self) -> pandas.DataFrame:
+        """One row for each client with test samples: how many, and what the last round's model scores on them."""
+        import pandas
+
+        table = None if self.make_clients is None else self.make_clients()
+        if table is None:
+            raise UserError(
+                "the clients of this run have no test samples of their own; give them some (test=[…], one set each) "
+                "or hold some out (client_test=0.2)"
+            )
+        return pandas.DataFrame(table).set_index("client")
 
     @property
     def rounds(self) -> pandas.DataFrame:
         """One row for each round."""
         import pandas
 
-        return pandas.DataFrame(self.records).set_index("round").drop(columns="metrics", errors="ignore")
+        names = None if self.records else ["round"]
+        found = pandas.DataFrame(self.records, columns=names).set_index("round")
+        return found.drop(columns="metrics", errors="ignore")
 
     def table(self) -> pandas.DataFrame:
         """The run's numbers, one to a line."""
