@@ -329,7 +329,12 @@ class TestRoles:
     def test_who_a_run_is_and_where_it_is_executed(self) -> None:
         assert settings_of("identity") == {"method", "seed", "seeds"}
         places = {"device", "executor", "data_dir"}
-        assert settings_of("execution") == places | {"deterministic", "client_state_mb", "checkpoint_every"}
+        assert settings_of("execution") == places | {
+            "deterministic",
+            "client_state_mb",
+            "checkpoint_every",
+            "keep_best",
+        }
         assert {"precision", "augmentation", "rounds", "rate"} <= settings_of("training")
         assert {"data", "partition", "participation", "sampling", "dropout", "loss"} <= settings_of("problem")
 

@@ -35,7 +35,8 @@ _SETTINGS = {
     "eval_period evaluate_every",
     "eval_samples": "num_eval_samples test_samples",
     "target": "target_accuracy target_acc goal",
-    "stop_at_target": "early_stopping early_stop stop_early auto_break",
+    "stop_at_target": "auto_break",
+    "patience": "early_stopping early_stop stop_early",
     "validation": "val_fraction validation_split val_split valid_ratio",
     "device": "gpu cuda use_cuda use_gpu no_cuda device_id",
     "executor": "workers num_workers n_workers processes n_jobs num_processes backend num_cpus num_gpus parallel",
@@ -53,7 +54,7 @@ _SENTENCES = {
     "server_lr": "the server's rate is an option of a method: fedavg:server_rate=1",
     "lam": "it is an option of a method, written after its name: fedacg:lam=0.9",
     "fraction_evaluate": "the server's model is scored on the test set (eval_every, eval_samples)",
-    "callbacks": "a run is watched with observer=… or track=…",
+    "callbacks": "they are an argument of simulate, compare and resume: callbacks=[…]",
 }
 _SAME = {
     "optimizer": "optimiser local_optimizer client_optimizer local_optimiser client_optimiser optim opt",

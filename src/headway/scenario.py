@@ -88,7 +88,7 @@ class Scenario:
     client_test: float | None = _setting(
         "data",
         None,
-        "share of each client's samples held out of training as its own test set, where the data has none for clients",
+        "share of each client's samples held out as its test set; without one, numbers over clients are a proxy",
         above=0.0,
         below=1.0,
     )
@@ -175,6 +175,15 @@ class Scenario:
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
+    patience: int | None = _setting(
+        "watching",
+        None,
+        "end after this many evaluations in a row without a better headline; give --validation, too",
+        least=1,
+    )
+    keep_best: bool = _setting(
+        "watching", False, "also keep the model of the best headline, for export --best", role="execution"
+    )
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)

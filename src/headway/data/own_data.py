@@ -51,6 +51,20 @@ def federate(clients: OwnClients, test: object, *, task: str = "auto", padding: 
     )
 
 
+def judged_by(given: object, federation: Federation, *, task: str, padding: Padding = None) -> Samples:
+    """Further samples that a model of this federation can be judged by, in any form that a test set has."""
+    what = "the data to evaluate"
+    read = given if isinstance(given, Samples) else samples_of(given, Reading(what, padding))
+    _check_task(read, task, what)
+    samples = Samples(read.x, _targets(read.y, task))
+    scaled = (federation.mean, federation.std) == (0.0, 1.0)
+    _check_alike(what, samples, federation.train.rows(np.arange(1)), apart=scaled)
+    classes = _classes([samples])
+    if federation.classes and classes > federation.classes:
+        raise UserError(f"{what} has the label {classes - 1}, but there are {federation.classes} classes")
+    return samples
+
+
 def _one_set(parts: list[Samples]) -> Samples:
     """Samples one set after another; a single set is not copied."""
     if len(parts) == 1:

@@ -12,6 +12,7 @@ from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
+from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
@@ -34,15 +35,17 @@ def resume(
     metrics: Sequence[object] = (),
     padding: Padding = None,
     observer: Observer | None = None,
+    callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Result:
     """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
 
-    Data, model and method must be those that the run began with; `accept_changes` goes on with others, and records it.
+    A run that a callback stopped is finished: `stopped` of its result says why. Data, model and method must be those
+    that the run began with; `accept_changes` goes on with others, and records it. Callbacks are given again.
     """
     folder = as_path("run", run)
-    watching = trackers(track)
+    watching, called = trackers(track), hooked(callbacks)
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
@@ -54,7 +57,7 @@ def resume(
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)
-    return drive(Job(experiment, folder, observer, watching, accept_changes))
+    return drive(Job(experiment, folder, observer, called, watching, accept_changes))
 
 
 def lengthen(run: str | Path, rounds: int) -> None:

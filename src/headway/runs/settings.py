@@ -9,7 +9,7 @@ from headway.scenario import Scenario, settings_of
 EXECUTION = settings_of("execution")
 """Where and how a run is computed: up to rounding its numbers do not depend on these."""
 
-ENDS = ("rounds", "target", "stop_at_target", "seeds")
+ENDS = ("rounds", "target", "stop_at_target", "patience", "seeds")
 """When a run ends and what it is judged by."""
 
 EDITABLE = EXECUTION - {"deterministic"} | {"on_failure"}
