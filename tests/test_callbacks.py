@@ -131,6 +131,18 @@ def test_a_signal_ends_a_run_after_its_round_and_a_resume_goes_on(tmp_path: Path
     assert timeless(result.records) == timeless(simulate().records)
 
 
+def test_only_what_was_started_is_ended() -> None:
+    class Fails(Diary):
+        def on_start(self, run: hw.Run) -> None:
+            raise OSError("no room")
+
+    first, broken, last = Diary(), Fails(), Diary()
+    with pytest.raises(CallbackError, match="callback Fails, on_start, round 0: OSError: no room"):
+        simulate(callbacks=[first, broken, last])
+    assert first.lines == ["start 0 0 running", "end failed False"]
+    assert broken.lines == last.lines == []
+
+
 def test_one_that_may_fail_is_left_out(tmp_path: Path) -> None:
     diary = Diary(broken=2)
     diary.may_fail = True  # type: ignore[attr-defined]

@@ -258,7 +258,8 @@ def test_after_a_kill_the_same_model_is_the_best_and_the_run_stops_for_the_same_
 def test_a_kill_at_any_moment_changes_neither(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
     folder, trace = undisturbed
     for number, label in enumerate(trace):
-        for how in ("before", "after"):
+        there_is_none = label.endswith("unlink summary.json")  # so that nothing comes after the call
+        for how in ("before",) if there_is_none else ("before", "after"):
             place = tmp_path / f"{number}-{how}"
             killed(BOTH, place, Moment(label, how))
             (BOTH.resume if (place / "scenario.toml").is_file() else BOTH.simulate)(place)

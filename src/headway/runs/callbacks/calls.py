@@ -25,8 +25,8 @@ class Calls:
         self._standing: Standing | None = None
         self._runs: dict[int, Run] = {}
         """By the callback's id: two may have one name."""
-        self._ended: set[int] = set()
-        """Those whose `on_end` was called, by id: it is called once."""
+        self._open: set[int] = set()
+        """Those that were started and whose `on_end` was not called yet, by id."""
 
     @property
     def every(self) -> tuple[Hooked, ...]:
@@ -102,14 +102,17 @@ class Calls:
             self._call(one, hook)
 
     def _call(self, one: Hooked, hook: str) -> None:
-        """Call a hook where the callback has it. One that may fail is told of once and left out."""
+        """Call a hook where the callback has it. One that may fail is reported once and left out."""
         assert self._standing is not None
-        if hook not in one.hooks or id(one) in self._ended:
-            return
         if hook == "on_end":
-            self._ended.add(id(one))
+            if id(one) not in self._open:
+                return
+            self._open.remove(id(one))
         try:
-            one.hooks[hook](self._runs[id(one)])
+            if hook in one.hooks:
+                one.hooks[hook](self._runs[id(one)])
+            if hook == "on_start":
+                self._open.add(id(one))
         except Exception as fault:
             if one.may_fail:
                 self._callbacks = [other for other in self._callbacks if other is not one]
