@@ -3,9 +3,9 @@
 python examples/lora.py            about two minutes on two cores
 python examples/lora.py --quick    a few seconds, to see that it runs
 
-Texts are Shakespeare's plays where $HEADWAY_DATA has them (`headway data get shakespeare-text`), else the help topics
-that come with Python. Half of them are read centrally, by a plain PyTorch loop. Of the others each is a client. Needs
-`pip install 'headway[finetune]'`: the model is a small Llama of the library transformers, the adapters are peft's.
+Texts are Shakespeare's plays where $HEADWAY_DATA has shakespeare/users.json, else the help topics that Python has.
+Half of them are read centrally, by a plain PyTorch loop. Of the others each is a client, whose last fifth is for tests.
+Needs `pip install 'headway[finetune]'`: the model is a small Llama of transformers, the adapters are peft's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Effort:
     local_steps: int
 
 
-FULL = Effort(texts=36, letters=32_000, width=96, central_steps=300, rounds=15, local_steps=10)
+FULL = Effort(texts=36, letters=32_000, width=96, central_steps=600, rounds=12, local_steps=10)
 QUICK = Effort(texts=8, letters=4_000, width=16, central_steps=10, rounds=2, local_steps=2)
 
 
@@ -104,7 +104,7 @@ def with_adapters(model: nn.Module) -> nn.Module:
 def federated(name: str, model: nn.Module, clients: list, test: list, rate: float, effort: Effort) -> None:  # type: ignore[type-arg]
     began = time.perf_counter()
     result = hw.simulate(
-        "fedavgm",
+        "fedavg+adamw",
         model=model,
         clients=clients,
         test=test,
@@ -140,7 +140,7 @@ def before(model: nn.Module, test: list[dict[str, Tensor]], seconds: float) -> s
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rates", type=float, nargs=2, default=(0.3, 1.0), metavar=("FULL", "LORA"))
+    parser.add_argument("--rates", type=float, nargs=2, default=(0.003, 0.003), metavar=("FULL", "LORA"))
     chosen = parser.parse_args()
     effort = QUICK if chosen.quick else FULL
     long = sorted(item for item in texts().items() if len(item[1]) >= SHORTEST)

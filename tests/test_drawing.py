@@ -15,7 +15,7 @@ from headway import random
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.methods.spelling import method
-from headway.models.drawing import DrawsWatched, KeyedDraws
+from headway.models.drawing import KeyedDraws
 from headway.random import built
 
 
@@ -76,6 +76,8 @@ def test_a_function_drops_its_share_scales_the_rest_and_draws_anew_each_time(
         assert not function(ones, 1.0).any()
     with KeyedDraws(key()):
         assert torch.equal(function(ones, 0.3), first)
+        assert torch.equal(function(ones, 0.3, inplace=True), second)
+    assert torch.equal(ones, second)
     assert not torch.equal(first, second)
     assert set(first.unique().tolist()) == {0.0, 1 / 0.7}
     channels = first.flatten(2) if first.dim() > 2 else first[..., None]
@@ -119,6 +121,6 @@ def test_the_mean_of_dropped_attention_is_attention() -> None:
 
 def test_only_what_can_drop_is_noticed() -> None:
     for module, found in ((Own(), True), (nn.Sequential(nn.Linear(6, 3), nn.Tanh()), False)):
-        with DrawsWatched() as watch:
+        with KeyedDraws() as watch:
             module.eval()(torch.zeros(2, 6))
         assert watch.found == found

@@ -102,6 +102,15 @@ def test_a_frozen_part_in_training_mode_still_measures_its_statistics() -> None:
         frozen(still=False, buffers="refuse")
 
 
+def test_frozen_numbers_are_held_once_beside_the_users_own() -> None:
+    mine = backbone().double()
+    network = Network(mine).to(torch.device("cpu"), torch.float64)
+    skeletons = [part.module for part in (network._training, network._evaluating)]
+    for name, leaf in network.frozen.items():
+        held = {one.get_parameter(name).data_ptr() for one in (mine, *skeletons)} | {leaf.data_ptr()}
+        assert len(held) == 2
+
+
 def test_frozen_layers_are_a_plain_loop_over_what_is_not_frozen() -> None:
     """One client, all its data in each step."""
     x, y = (torch.as_tensor(part) for part in unequal_clients()["test"])

@@ -104,6 +104,25 @@ def test_every_method_is_serial_s(name: str, layout: str) -> None:
     agrees(experiment(EVERY[name], "batch_norm_dropout"), layout)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["fedacg", "scaffold"])
+def test_the_clients_updates_are_serial_s(name: str, layout: str) -> None:
+    """Also where a cohort is trained in several groups, each written over the one before."""
+    chosen = experiment(name, participation=1.0)
+    hands = [Serial(chosen), Graphed(chosen, layout=layout)]
+    every = [
+        [end.updates for _, end in simulate(chosen, hand, ClientStates(), begin(chosen), watched=True)]
+        for hand in hands
+    ]
+    for one, other in zip(*every, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.clients == other.clients
+        assert other.norms == pytest.approx(one.norms, abs=1e-10)
+        assert other.cosines == pytest.approx(one.cosines, abs=1e-10)
+        assert other.pairwise == pytest.approx(one.pairwise, abs=1e-10)
+
+
 CASES: dict[str, dict[str, Any]] = {
     "a client twice in a round": {"sampling": "replacement", "participation": 0.9},
     "one step": {"steps": 1},
@@ -280,6 +299,19 @@ def test_a_server_may_keep_what_it_was_given(layout: str) -> None:
     assert all(distance(one, two) < 1e-10 for one, two in zip(*histories, strict=True))
 
 
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many samples each captured evaluation scores, as they are replayed."""
+    sizes: list[int] = []
+    replay = captured.CapturedEvaluation.replay
+
+    def counted(one: Any, given: tuple[Any, ...]) -> Any:
+        sizes.append(len(given[2]))
+        return replay(one, given)
+
+    monkeypatch.setattr(captured.CapturedEvaluation, "replay", counted)
+    return sizes
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     """Training samples that are bytes, test samples that are numbers, and chunks of other lengths."""
@@ -293,13 +325,7 @@ def test_every_kind_of_samples_has_its_own_graph(monkeypatch: pytest.MonkeyPatch
         clients=clients,
         test=(x[:13] / np.float32(255), y[:13]),
     )
-    sizes: list[int] = []
-    replay = captured.CapturedEvaluation.replay
-    monkeypatch.setattr(
-        captured.CapturedEvaluation,
-        "replay",
-        lambda one, given: sizes.append(len(given[2])) or replay(one, given),
-    )
+    sizes = replayed(monkeypatch)
     monkeypatch.setitem(evaluation.CHUNK, "cpu", 20)
     found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]
     assert sizes == [13, 20, 20] * 2
@@ -313,14 +339,7 @@ def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch,
     chosen = experiment("fedavg", rounds=1)
     count = len(chosen.test)
     reference = played(chosen)[0][-1]
-    sizes: list[int] = []
-    replay = captured.CapturedEvaluation.replay
-
-    def sat(exam: Any, given: tuple[Any, ...]) -> Any:
-        sizes.append(len(given[2]))
-        return replay(exam, given)
-
-    monkeypatch.setattr(captured.CapturedEvaluation, "replay", sat)
+    sizes = replayed(monkeypatch)
     for chunk, calls in ((count // 2 - 1, 3), (count, 1), (count + 5, 1)):
         monkeypatch.setitem(evaluation.CHUNK, "cpu", chunk)
         sizes.clear()
@@ -337,13 +356,7 @@ def test_clients_are_judged_by_captured_passes_over_their_own_samples(
 ) -> None:
     """Beside those over the test and the training set; with statistics of their own the passes are not captured."""
     chosen = experiment("fedavg", "batch_norm_dropout", client_test=0.25, global_loss=True, buffers=buffers, rounds=2)
-    scored: list[int] = []
-    replay = captured.CapturedEvaluation.replay
-    monkeypatch.setattr(
-        captured.CapturedEvaluation,
-        "replay",
-        lambda one, given: scored.append(len(given[2])) or replay(one, given),
-    )
+    scored = replayed(monkeypatch)
     found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]
     held = sum(map(len, chosen.split.client_tests.rows))  # type: ignore[union-attr]
     assert scored == ([40, 68, held] * 2 if buffers == "average" else [])

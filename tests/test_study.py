@@ -114,7 +114,7 @@ def test_how_runs_were_executed_may_differ_in_a_table(tmp_path: Path) -> None:
 
 def test_every_setting_has_one_role() -> None:
     """The precision changes the numbers; method and seeds are what a table is over."""
-    execution = {"checkpoint_every", "client_state_mb", "data_dir", "deterministic", "device", "executor"}
+    execution = {"checkpoint_every", "client_state_mb", "data_dir", "deterministic", "device", "executor", "keep_best"}
     assert settings_of("execution") == execution
     assert settings_of("identity") == {"method", "seed", "seeds"}
     roles = [settings_of(role) for role in ("problem", "training", "watching", "execution", "identity")]
@@ -125,15 +125,16 @@ def test_every_setting_has_one_role() -> None:
 
 def test_what_may_differ_follows_from_the_roles() -> None:
     """That bits can be repeated is a promise that a resume keeps."""
-    execution, ends = settings_of("execution"), {"rounds", "target", "stop_at_target", "seeds"}
+    execution, ends = settings_of("execution"), {"rounds", "target", "stop_at_target", "patience", "seeds"}
     assert execution - {"deterministic"} | {"on_failure"} == settings.EDITABLE
     assert settings.EDITABLE | ends == settings.RESUMABLE
     assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
     assert execution | {"precision"} == settings.REPRODUCIBLE
-    tuned = {"rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip"}
+    rates = {"rate", "schedule", "rate_decay", "rate_decay_epoch"}
+    tuned = rates | {"weight_decay", "batch_size", "epochs", "steps", "clip"}
     assert tuned == settings.TUNED
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-        *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
-        *("eval_every", "eval_samples", "global_loss", "metrics"),
+        *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
+        *("eval_every", "eval_samples", "global_loss", "metrics", "patience", "keep_best"),
     } == settings.SAME_WORK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from headway.methods.spelling import method
 from headway.models.networks import Staged
 from headway.report import figures, tables
 from headway.scenario import scenario
-from headway.tasks.known import squared_classification
+from headway.tasks.known import TASKS, squared_classification
+from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import cross_entropy
+from task_problems import PROBLEMS
 
 SLOPE = np.array([2.0, -1.0, 0.5])
 
@@ -188,3 +191,69 @@ def test_objectives_over_classes_refuse_numbers(spelled: str) -> None:
     """They would compare probabilities that are none: a loss of −1e30, or nothing but FedAvg."""
     with pytest.raises(UserError, match="compares the probabilities of classes, but the targets of this data are num"):
         build(SMALL, method(spelled), model=Staged(nn.Linear(3, 4), nn.Linear(4, 1)), **numbers())
+
+
+# named data: what whole numbers are, the task says
+
+
+def npz(folder: Path, x: np.ndarray, y: np.ndarray) -> str:
+    np.savez(folder / "own.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    return f"npz:{folder}/own.npz"
+
+
+TARGETS = {
+    "binary": np.arange(24) % 2,
+    "multilabel": np.arange(72).reshape(24, 3) % 2,
+    "regression": np.arange(24) % 7,
+    "tokens": np.where(np.arange(96).reshape(24, 4) % 5 == 4, -100, np.arange(96).reshape(24, 4) % 5),
+    "segmentation": np.arange(24 * 9).reshape(24, 3, 3) % 2,
+}
+
+
+@pytest.mark.parametrize("task", TARGETS)
+def test_labels_of_a_file_are_what_the_task_learns(task: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    texts, images = draw.integers(0, 6, (24, 4)), draw.normal(size=(24, 1, 3, 3))
+    x = texts if task == "tokens" else images if task == "segmentation" else draw.normal(size=(24, 5))
+    models = {
+        "tokens": nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 4)),
+        "segmentation": nn.Conv2d(1, 2, 3, padding=1),
+        "multilabel": nn.Linear(5, 3),
+    }
+    scenario = SMALL.changed(data=npz(tmp_path, x, TARGETS[task]), partition="iid", clients=4, task=task)
+    chosen = build(scenario, method("fedavg"), model=models.get(task, nn.Linear(5, 1)))
+    assert chosen.task.name == task
+    assert chosen.federation.train.y.is_floating_point() == (task in ("binary", "multilabel", "regression"))
+    assert chosen.federation.train.y.tolist() == TARGETS[task].tolist()
+    records, _ = played(chosen)
+    assert all(math.isfinite(record["loss"]) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("targets", "task", "words"),
+    [
+        ("regression", "binary", "the training set has the target 2; the targets of task binary are 0 and 1"),
+        (
+            "multilabel",
+            "auto",
+            r"targets of shape \(3,\); say what is learnt: --task tokens, segm",
+        ),
+        ("multilabel", "classification", r"the task is classification, but a target of this data has shape \(3,\)"),
+        ("binary", "multilabel", r"the task is multilabel, but a target of this data has shape \(\)"),
+    ],
+)
+def test_labels_that_a_task_does_not_learn_are_refused(targets: str, task: str, words: str, tmp_path: Path) -> None:
+    data = npz(tmp_path, np.zeros((24, 5)), TARGETS[targets])
+    with pytest.raises(UserError, match=words):
+        build(SMALL.changed(data=data, partition="iid", clients=4, task=task), method("fedavg"), model=nn.Linear(5, 3))
+
+
+def test_a_whole_task_of_ones_own_says_what_counts() -> None:
+    """Its name is free; with units a batch's loss is the mean over these, as of tokens."""
+    tokens, tokens_task = PROBLEMS["tokens"], TASKS["tokens"]
+    own = hw.Task("next letters", tokens_task.loss, "cross-entropy a letter", (metric_of("accuracy", "tokens"),))
+    own = dataclasses.replace(own, units=tokens_task.units, class_axis=-1)
+    (_, one), (_, other) = (
+        played(dataclasses.replace(tokens, given={"task": task}).experiment()) for task in ("tokens", own)
+    )
+    assert torch.equal(one.model.theta.flat(), other.model.theta.flat())

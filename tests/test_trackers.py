@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
+import struct
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +21,16 @@ from conftest import SMALL, experiment, norm_free, played, unequal_clients
 from headway.cli.main import app
 from headway.errors import UserError
 from headway.random import built
-from headway.runs.trackers.tracking import NAMES, Tracked, scalars, totals, trackers
+from headway.runs.callbacks.run import Run
+from headway.runs.trackers.tracking import NAMES, scalars, totals, trackers
 from killed_runs import CONTEXT
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="headway[tensorboard] is not there")
 needs_mlflow = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("mlflow", "sqlalchemy", "alembic")), reason="headway[mlflow] is not there"
 )
+needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="headway[wandb] is not there")
+BLOCK = 32768
 QUICK = SMALL.changed(rounds=7, checkpoint_every=3, deterministic=True, executor="serial")
 
 
@@ -66,12 +71,13 @@ def test_a_tracker_that_does_not_exist_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no tracker 'x'"):
         hw.compare(["fedavg"], QUICK, track="x", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    answer = CliRunner().invoke(app, ["run", "fedavg", "--track", "wandb", "--out", str(tmp_path / "run")])
-    assert "there is no tracker 'wandb'" in str(answer.exception)
+    answer = CliRunner().invoke(app, ["run", "fedavg", "--track", "wandy", "--out", str(tmp_path / "run")])
+    assert "there is no tracker 'wandy'; did you mean 'wandb'?" in str(answer.exception)
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow.entities")]
+    ("name", "package"),
+    [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow.entities"), ("wandb", "wandb")],
 )
 def test_a_missing_package_is_told_with_its_extra(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -91,23 +97,22 @@ def test_curves_need_a_folder() -> None:
 class Listing:
     """Lists what it is told; after some round its disk is full."""
 
+    may_fail = True
+
     def __init__(self, full: int | None = None) -> None:
         self.full = full
         self.seen: list[str] = []
 
-    def begins(self, run: Tracked) -> None:
-        self.seen.append(f"begins {run.parameters['method']} {run.parameters['rate']} {len(run.past)}")
+    def on_start(self, run: Run) -> None:
+        self.seen.append(f"starts {run.method} {run.scenario.rate} {len(run.records)}")
 
-    def round(self, record: dict[str, Any]) -> None:
-        self.seen.append(f"round {record['round']}")
-        if record["round"] == self.full:
+    def on_round(self, run: Run) -> None:
+        self.seen.append(f"round {run.record['round']}")
+        if run.round == self.full:
             raise OSError("no space left")
 
-    def ends(self, summary: dict[str, Any]) -> None:
-        self.seen.append("ends")
-
-    def closes(self, status: str) -> None:
-        self.seen.append(f"closes {status}")
+    def on_end(self, run: Run) -> None:
+        self.seen.append(run.status)
 
 
 def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,19 +123,19 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pyte
     assert len(told) == 1
     assert len(result.records) == 7
     rounds = [f"round {number}" for number in range(1, 8)]
-    assert both["broken"].seen == ["begins fedavg 0.1 0", *rounds[:3]]
-    assert both["whole"].seen == ["begins fedavg 0.1 0", *rounds, "ends", "closes finished"]
+    assert both["broken"].seen == ["starts fedavg 0.1 0", *rounds[:3]]
+    assert both["whole"].seen == ["starts fedavg 0.1 0", *rounds, "finished"]
 
 
-def test_a_run_that_fails_closes_its_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_ends_its_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Listing()
     monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: {"whole": tracker})
     with pytest.raises(UserError, match="finite"):
         hw.simulate("fedavg", QUICK.changed(rate=1e30, clip=0.0), **own())
-    assert tracker.seen[-1] == "closes failed"
+    assert tracker.seen[-1] == "failed"
 
 
-# ── TensorBoard and MLflow, read back ────────────────────────────────────────────────────────────────────────────────
+# ── TensorBoard, MLflow and Weights & Biases, read back ──────────────────────────────────────────────────────────────
 
 
 def board(folder: Path) -> Any:
@@ -166,6 +171,7 @@ class Killer:
 
 def _dies(folder: Path, track: list[str]) -> None:
     torch.set_num_threads(1)
+    os.environ["WANDB_MODE"] = "offline"  # the process was forked before a test could say so
     hw.simulate("fedacg", QUICK, out=folder, observer=Killer(6), track=track, **own())
 
 
@@ -182,7 +188,7 @@ def killed(folder: Path, track: list[str]) -> None:
 def test_tensorboard_has_every_round_once_also_after_a_kill(tmp_path: Path) -> None:
     folder, apart = tmp_path / "run", tmp_path / "boards"
     killed(folder, ["tensorboard"])
-    assert [step for step, _ in curves(folder / "tensorboard")["accuracy/test"]] == [1, 2, 3, 4, 5]
+    assert [step for step, _ in curves(folder / "tensorboard")["accuracy/test"]] == [1, 2, 3, 4, 5, 6]
     result = hw.resume(folder, track=["tensorboard", f"tensorboard:{apart}"], **own())
     (elsewhere,) = {file.parent for file in apart.rglob("events*")}  # begun by the resume, and with the past
     assert elsewhere.name == "run"
@@ -201,12 +207,15 @@ def test_tensorboard_has_every_round_once_also_after_a_kill(tmp_path: Path) -> N
 @pytest.mark.filterwarnings("ignore")
 def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     place = tmp_path / "run" / "tensorboard"
-    writer = trackers(["tensorboard"])["tensorboard"]
-    place.mkdir(parents=True)
-    (place / "events.out.tfevents.1.other").touch()
-    (place / "events.out.tfevents.1.headway").touch()
-    writer.begins(Tracked("run", tmp_path / "run", {"method": "fedavg"}, []))
-    writer.closes("finished")
+
+    class Untidy:
+        def on_start(self, run: Run) -> None:
+            place.mkdir(parents=True)
+            (place / "events.out.tfevents.1.other").touch()
+            (place / "events.out.tfevents.1.headway").touch()
+
+    both = [Untidy(), hw.tracker("tensorboard")]
+    hw.simulate("fedavg", QUICK.changed(rounds=1), out=tmp_path / "run", callbacks=both, **own())
     assert (place / "events.out.tfevents.1.other").exists()
     assert not (place / "events.out.tfevents.1.headway").exists()
 
@@ -244,3 +253,51 @@ def test_mlflow_has_every_round_once_also_after_a_kill(tmp_path: Path, monkeypat
                     if one.step == record["round"]
                 ]
                 assert points == [value]
+
+
+def history(file: Path) -> tuple[dict[str, list[tuple[int, float]]], dict[str, float], dict[str, str]]:
+    """Every number by round, the summary and the settings in a .wandb file: a log of records, written in blocks."""
+    messages = importlib.import_module("wandb.proto.wandb_internal_pb2")
+    content, position, record = file.read_bytes(), 7, b""
+    numbers: dict[str, list[tuple[int, float]]] = {}
+    summary: dict[str, float] = {}
+    settings: dict[str, str] = {}
+    while position + 7 <= len(content):
+        if BLOCK - position % BLOCK < 7:  # a header is not split between two blocks
+            position += BLOCK - position % BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", content[position : position + 7])
+        record += content[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind not in (1, 4):  # whole, or the last part
+            continue
+        found, record = messages.Record.FromString(record), b""
+        items = {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in found.history.item}
+        for name, value in items.items():
+            if not name.startswith("_"):
+                numbers.setdefault(name, []).append((items["_step"], value))
+        summary |= {one.key or one.nested_key[0]: json.loads(one.value_json) for one in found.summary.update}
+        settings |= {one.key: json.loads(one.value_json) for one in found.run.config.update}
+    return numbers, summary, settings
+
+
+@needs_wandb
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_every_round_once_also_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    folder = tmp_path / "run"
+    killed(folder, ["wandb"])
+    (first,) = (folder / "wandb").glob("offline-run-*")
+    result = hw.resume(folder, track="wandb:mine", callbacks=hw.tracker("wandb"), **own())
+    files = {file.parent: file for file in (folder / "wandb").rglob("*.wandb")}
+    assert len(files) == 2
+    assert first not in files, "the part that was killed is written again"
+    for file in files.values():
+        numbers, summary, settings = history(file)
+        for record in result.records:
+            for name, value in scalars(record).items():
+                assert numbers[name][record["round"] - 1] == (record["round"], value)
+        assert {len(points) for points in numbers.values()} == {7}
+        assert summary["summary/accuracy"] == result.summary["accuracy"]
+        assert (settings["method"], settings["rate"]) == ("fedacg", 0.1)
+    assert any(first.name.rsplit("-", 1)[1] in place.name for place in files), "in the run of before"

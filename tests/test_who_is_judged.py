@@ -354,6 +354,13 @@ def test_a_share_is_refused_where_clients_have_test_samples() -> None:
         bound(unequal_clients(), client_test=0.01)
 
 
+def test_what_the_page_of_the_docs_prints_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs/clients.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "clients.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("measured 7 ")
+
+
 # ── arithmetic ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

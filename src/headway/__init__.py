@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from headway.methods.server import average, interpolation, momentum
     from headway.methods.spelling import method
     from headway.methods.wire import Wire, plain
+    from headway.runs.callbacks.early_stopping import EarlyStopping
+    from headway.runs.callbacks.keep_best import KeepBest
+    from headway.runs.callbacks.run import Run
     from headway.runs.load import load_run
     from headway.runs.result import Result
     from headway.runs.resume import resume
     from headway.runs.start import simulate
     from headway.runs.study import Study, compare
+    from headway.runs.trackers.tracking import tracker
     from headway.tasks.metrics import Metric
     from headway.tasks.task import Task
     from headway.tuning.results import Sweep
@@ -40,9 +44,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "EarlyStopping",
+    "KeepBest",
     "Method",
     "Metric",
     "Result",
+    "Run",
     "Scenario",
     "Study",
     "Sweep",
@@ -70,6 +77,7 @@ __all__ = [
     "simulate",
     "sweep",
     "task",
+    "tracker",
     "vector",
     "wire",
 ]
@@ -85,11 +93,15 @@ _HOMES = {
     "headway.methods.server": ("average", "interpolation", "momentum"),
     "headway.methods.spelling": ("method",),
     "headway.methods.wire": ("Wire", "plain"),
+    "headway.runs.callbacks.early_stopping": ("EarlyStopping",),
+    "headway.runs.callbacks.keep_best": ("KeepBest",),
+    "headway.runs.callbacks.run": ("Run",),
     "headway.runs.load": ("load_run",),
     "headway.runs.result": ("Result",),
     "headway.runs.resume": ("resume",),
     "headway.runs.start": ("simulate",),
     "headway.runs.study": ("Study", "compare"),
+    "headway.runs.trackers.tracking": ("tracker",),
     "headway.tasks.metrics": ("Metric",),
     "headway.tasks.task": ("Task",),
     "headway.tuning.results": ("Sweep",),

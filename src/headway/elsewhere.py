@@ -5,7 +5,8 @@ from __future__ import annotations
 _SETTINGS = {
     "rate": "lr learning_rate local_lr local_learning_rate client_lr client_learning_rate eta step_size "
     "base_lr init_lr",
-    "rate_decay": "lr_decay learning_rate_decay lr_gamma decay scheduler lr_scheduler learning_rate_decay_gamma",
+    "rate_decay": "lr_decay learning_rate_decay lr_gamma decay learning_rate_decay_gamma",
+    "schedule": "scheduler lr_scheduler lr_schedule rate_schedule warmup warmup_steps warmup_rounds cosine lr_policy",
     "rounds": "num_rounds n_rounds nrounds global_rounds communication_rounds comm_rounds num_server_rounds "
     "central_num_iterations iterations num_iterations T",
     "epochs": "local_epochs local_ep num_epochs n_epochs local_num_epochs num_local_epochs client_epochs E",
@@ -35,7 +36,8 @@ _SETTINGS = {
     "eval_period evaluate_every",
     "eval_samples": "num_eval_samples test_samples",
     "target": "target_accuracy target_acc goal",
-    "stop_at_target": "early_stopping early_stop stop_early auto_break",
+    "stop_at_target": "auto_break",
+    "patience": "early_stopping early_stop stop_early",
     "validation": "val_fraction validation_split val_split valid_ratio",
     "device": "gpu cuda use_cuda use_gpu no_cuda device_id",
     "executor": "workers num_workers n_workers processes n_jobs num_processes backend num_cpus num_gpus parallel",
@@ -53,7 +55,7 @@ _SENTENCES = {
     "server_lr": "the server's rate is an option of a method: fedavg:server_rate=1",
     "lam": "it is an option of a method, written after its name: fedacg:lam=0.9",
     "fraction_evaluate": "the server's model is scored on the test set (eval_every, eval_samples)",
-    "callbacks": "a run is watched with observer=… or track=…",
+    "callbacks": "they are an argument of simulate, compare and resume: callbacks=[…]",
 }
 _SAME = {
     "optimizer": "optimiser local_optimizer client_optimizer local_optimiser client_optimiser optim opt",

@@ -64,6 +64,10 @@ class SlotError(_Told, RuntimeError):
     """A failure inside a hook that is not a client's, with slot, method and round."""
 
 
+class CallbackError(_Told, RuntimeError):
+    """A failure inside a callback, with its hook and the round. The run can be resumed."""
+
+
 class _Hook(str):
     """A note on an exception: the slot value whose hook raised it."""
 

@@ -17,7 +17,17 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headway import elsewhere
-from headway.errors import ClientError, Interrupted, MachineError, RunsFailed, SlotError, UserError, readable, shown
+from headway.errors import (
+    CallbackError,
+    ClientError,
+    Interrupted,
+    MachineError,
+    RunsFailed,
+    SlotError,
+    UserError,
+    readable,
+    shown,
+)
 from headway.setting_values import is_text
 
 if TYPE_CHECKING:
@@ -147,7 +157,7 @@ def _of_headway(fault: BaseException) -> tuple[str, int] | None:
         return str(fault), fault.code
     if isinstance(fault, UserError):
         return str(fault), 2
-    if isinstance(fault, ClientError | SlotError | RunsFailed):
+    if isinstance(fault, ClientError | SlotError | CallbackError | RunsFailed):
         return str(fault), 1
     return ("stopped", _stopped(fault)) if isinstance(fault, KeyboardInterrupt) else None
 

@@ -154,7 +154,8 @@ def _resumed_run(folder: Path, console: Console, quiet: bool, track: Sequence[st
         if not (folder / "scenario.toml").is_file() or not finished(folder):
             return resumed(folder, observer=bar, track=track, accept_changes=accept)
         result = recorded(folder, bar, verified=True)
-        bar.tell(f"{folder} is finished; nothing is left to do")
+        how = "" if result.stopped is None else f": it was stopped after round {len(result.records)}, {result.stopped}"
+        bar.tell(f"{folder} is finished{how}; nothing is left to do")
         return result
 
 
@@ -162,14 +163,19 @@ def _resumed_run(folder: Path, console: Console, quiet: bool, track: Sequence[st
 def export(
     run: Annotated[Path, typer.Argument(help="folder of a run")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="the file to write; RUN/model.safetensors by default")
+        Path | None,
+        typer.Option("--out", help="the file to write; RUN/model.safetensors, or RUN/best.safetensors, by default"),
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="the model of the best round, of a run with --keep-best")
+    ] = False,
 ) -> None:
     """Write the run's model as a safetensors state dict."""
     from headway.cli.progress import Bar
     from headway.runs.export import export as exported
 
-    path = exported(run, out or run / "model.safetensors", Bar(stderr_console(), quiet=True))
+    target = out or run / ("best.safetensors" if best else "model.safetensors")
+    path = exported(run, target, Bar(stderr_console(), quiet=True), best=best)
     typer.echo(f"wrote {path}")
 
 
@@ -251,6 +257,8 @@ def _finish_run(result: Result, as_json: bool) -> None:
     from headway.measure.summary import over_seeds
 
     _print_table([over_seeds(result.method, [result.summary])], result.scenario)
+    if result.stopped is not None:
+        typer.echo(f"stopped after round {len(result.records)}: {result.stopped}")
     typer.echo(f"run: {result.folder}")
 
 

@@ -11,7 +11,9 @@ from typing import IO, cast
 import typer
 from rich.console import Console
 
-TRACK = typer.Option("--track", help="tensorboard[:DIR] or mlflow[:URI]; repeatable", show_default=False)
+TRACK = typer.Option(
+    "--track", help="tensorboard[:DIR], mlflow[:URI] or wandb[:PROJECT]; repeatable", show_default=False
+)
 JSON = typer.Option("--json", help="print JSON on standard output and nothing else there")
 
 

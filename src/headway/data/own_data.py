@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -48,6 +49,20 @@ def federate(clients: OwnClients, test: object, *, task: str = "auto", padding: 
         classes=_classes(every),
         client_tests=by_client,
     )
+
+
+def judged_by(given: object, federation: Federation, *, task: str, padding: Padding = None) -> Samples:
+    """Further samples that a model of this federation can be judged by, in any form that a test set has."""
+    what = "the data to evaluate"
+    read = given if isinstance(given, Samples) else samples_of(given, Reading(what, padding))
+    _check_task(read, task, what)
+    samples = Samples(read.x, _targets(read.y, task))
+    scaled = (federation.mean, federation.std) == (0.0, 1.0)
+    _check_alike(what, samples, federation.train.rows(np.arange(1)), apart=scaled)
+    classes = _classes([samples])
+    if federation.classes and classes > federation.classes:
+        raise UserError(f"{what} has the label {classes - 1}, but there are {federation.classes} classes")
+    return samples
 
 
 def _one_set(parts: list[Samples]) -> Samples:
@@ -100,6 +115,19 @@ def _targets(y: Tensors, task: str) -> Tensors:
     if not isinstance(y, Tensor) or y.is_floating_point():
         return y
     return y.float() if task in NUMERIC else y.long()
+
+
+def for_task(federation: Federation, task: str) -> Federation:
+    """Named data with the targets of a task: labels become numbers where it learns numbers."""
+    y = federation.train.y
+    if task not in NUMERIC or not isinstance(y, Tensor) or y.is_floating_point():
+        return federation
+    for samples, what in ((federation.train, "the training set"), (federation.test, "the test set")):
+        _check_task(samples, task, what)
+    train, test = (Samples(one.x, _targets(one.y, task)) for one in (federation.train, federation.test))
+    tests = federation.client_tests
+    own = None if tests is None else ClientTests(Samples(tests.samples.x, _targets(tests.samples.y, task)), tests.rows)
+    return replace(federation, train=train, test=test, classes=0, client_tests=own)
 
 
 def _check_task(samples: Samples, task: str, what: str) -> None:

@@ -15,6 +15,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
+from headway.engine.updates import ClientUpdates, measured
 from headway.errors import Diverged
 from headway.methods.slots import Message, States, Uploads
 from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
@@ -122,7 +123,11 @@ class Aggregator:
     leaves every client as it was.
     """
 
-    def __init__(self, experiment: Experiment, cohort: Cohort, round: int, stored: StateOf) -> None:
+    def __init__(
+        self, experiment: Experiment, cohort: Cohort, round: int, stored: StateOf, *, watched: bool = False
+    ) -> None:
+        self.watched = watched
+        """Whether each Δ_i is kept, to be measured."""
         self.experiment, self.cohort, self.clients, self.round = experiment, cohort, cohort.clients, round
         self.weights, self.share = experiment.weights(self.clients)
         """ω_i of those that count, and the share of all clients' weight that they have together."""
@@ -206,8 +211,9 @@ class Aggregator:
         alone = len(places) == len(self.clients)  # then no other group is written over these reports
         self._reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
         self.samples += rounds.samples(arrived.positions)
-        if self.experiment.method.needs_each:
-            self._each |= {place: copied(row(trained["fields"], at)) for at, place in enumerate(places)}
+        if self.experiment.method.needs_each or self.watched:
+            fields = trained["fields"] if self.experiment.method.needs_each else {"delta": trained["fields"]["delta"]}
+            self._each |= {place: copied(row(fields, at)) for at, place in enumerate(places)}
         if self.experiment.has_client_state:
             for at, position in enumerate(arrived.positions):
                 self._keep(rounds[position], trained, at)
@@ -252,6 +258,11 @@ class Aggregator:
             population=self.experiment.population,
             each=each if self.experiment.method.needs_each else None,
         )
+
+    def updates(self) -> ClientUpdates:
+        """Norms and cosines of the updates of the clients that count."""
+        deltas = [fields["delta"] for _, fields in sorted(self._each.items())]
+        return measured([self.clients[place] for place in self.places], self.weights[self.places], deltas)
 
     def read(self) -> None:
         """Read the clients' reports. A device that is still at work is waited for here; what diverged is an error."""

@@ -16,7 +16,7 @@ from headway.data.batches import planned_steps
 from headway.data.federation import ClientTests, Federation
 from headway.data.finite import check_finite
 from headway.data.held_out import judged, tests_by_owner
-from headway.data.own_data import federate
+from headway.data.own_data import federate, for_task
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.answers import check_answer
@@ -26,6 +26,7 @@ from headway.engine.task_choice import check_shifted, check_target, named_metric
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.models.networks import network as build_network
+from headway.models.twins import check_module
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.tasks.known import OwnTask
 from headway.tasks.task import Task
@@ -82,9 +83,9 @@ def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
 
 
 def _checked_model(model: nn.Module) -> nn.Module:
-    """A user's own network, if its parameters hold numbers; what is not a network is refused where it is copied."""
-    tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
-    for name, tensor in tensors:
+    """A user's own network, if its parameters hold numbers."""
+    check_module(model)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise UserError(f"the model's '{name}' has no shape yet; give it one batch before: model(x)")
         if tensor.is_meta:
@@ -115,7 +116,7 @@ def build(
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
-        federation = _scenario_federation(scenario)
+        federation = for_task(_scenario_federation(scenario), scenario.task)
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))

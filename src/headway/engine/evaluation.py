@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from headway.data import columns
 from headway.data.federation import ClientTests, Samples
+from headway.data.own_data import judged_by
+from headway.data.own_samples import Padding
 from headway.engine import client_scores
 from headway.engine.client_rounds import StateOf
 from headway.engine.executor import Executor
@@ -23,6 +25,7 @@ from headway.engine.server import GlobalState
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
 from headway.records import OverClients
+from headway.tasks.known import task_of
 from headway.tasks.metrics import Answer
 from headway.trees import leaves_of, tree_map
 
@@ -152,13 +155,9 @@ def evaluate(
     without it, clients that keep statistics of their own are not judged by themselves.
     """
     scored = _scored(experiment, state, experiment.test, executor)
-    loss = _mean_loss(scored)
-    if not math.isfinite(loss):
-        raise _not_finite(experiment, state, _losses(scored), experiment.test, "the test set", round)
+    loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
     wanted = experiment.scenario.global_loss or experiment.method.keeps_best
     global_loss = _global_loss(experiment, state, executor, round) if wanted else None
-    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
-    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
     tests = experiment.client_tests
     if tests is None:
         return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
@@ -167,6 +166,38 @@ def evaluate(
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
     return Scores(loss, metrics, over, global_loss)
+
+
+def evaluate_on(
+    experiment: Experiment,
+    state: GlobalState,
+    data: object,
+    metrics: Sequence[object] = (),
+    *,
+    padding: Padding = None,
+    round: int = 0,
+) -> dict[str, float]:
+    """The loss and the metrics of a model on data of the user's own, by name; the task's metrics follow those given.
+
+    The same pass as that over the test set, without the executor.
+    """
+    bound = replace(experiment, task=task_of(experiment.task, metrics))
+    samples = judged_by(data, experiment.federation, task=experiment.task.name, padding=padding).to(experiment.device)
+    with bound.arithmetic():
+        scored = _scored(bound, state, samples, None)
+        loss, values = _values(bound, state, scored, samples, "the data to evaluate", round)
+    return {"loss": loss, **values}
+
+
+def _values(
+    experiment: Experiment, state: GlobalState, scored: Scored, samples: Samples, where: str, round: int
+) -> tuple[float, dict[str, float]]:
+    """The loss, and the metrics that these samples define. A loss that is not a finite number is refused."""
+    loss = _mean_loss(scored)
+    if not math.isfinite(loss):
+        raise _not_finite(experiment, state, _losses(scored), samples, where, round)
+    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
+    return loss, {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def _scored_clients(

@@ -17,7 +17,7 @@ from headway import random
 from headway.data.columns import Tensors
 from headway.errors import UserError
 from headway.methods.slots import Output
-from headway.models.drawing import DrawsWatched, KeyedDraws
+from headway.models.drawing import KeyedDraws
 from headway.models.pretrained import without_branches
 from headway.models.staged import branch_points
 from headway.models.twins import INJECTED, KeyedDropout, WeightedBatchNorm, twinned
@@ -67,10 +67,10 @@ def _has_ties(module: nn.Module) -> bool:
 
 
 def _parameters(module: nn.Module) -> tuple[Vector, dict[str, Tensor]]:
-    """Copies of what a module learns, and of what its user froze."""
+    """Copies of what a module learns; and what its user froze, which may be large, as it is."""
     named = dict(module.named_parameters())
     learnt = {name: leaf.detach().clone() for name, leaf in named.items() if leaf.requires_grad}
-    frozen = {name: leaf.detach().clone() for name, leaf in named.items() if not leaf.requires_grad}
+    frozen = {name: leaf.detach() for name, leaf in named.items() if not leaf.requires_grad}
     if not learnt:
         raise UserError("the model has no parameter that can be trained")
     return Vector(learnt), frozen
@@ -130,10 +130,13 @@ def roles_of(module: nn.Module) -> dict[str, str]:
 
 
 class _Skeleton:
-    """A copy of a module that is called with numbers from outside, and the places in it that are given more."""
+    """A copy of a module that is called with numbers from outside, and the places in it that are given more.
+
+    Its own numbers are those of the original, since none is read.
+    """
 
     def __init__(self, twin: nn.Module, *, training: bool, staged: bool) -> None:
-        inner = self.inner = copy.deepcopy(twin)
+        inner = self.inner = copy.deepcopy(twin, {id(one): one for one in chain(twin.parameters(), twin.buffers())})
         self.module = (_Stages(inner) if staged else inner).train(training)
         self.dropouts = [
             (number, _prefix(name), child)
@@ -215,7 +218,7 @@ class Network:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Around a pass in evaluation mode, in which dropout that the module calls as a function is noticed."""
-        with DrawsWatched() as watch:
+        with KeyedDraws() as watch:
             yield
         self._drops = watch.found
         self.draws = self.draws or watch.found

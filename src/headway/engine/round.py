@@ -13,6 +13,7 @@ from headway.engine.client_rounds import ClientState
 from headway.engine.executor import Executor, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.server import GlobalState, ServerMessage, ServerUpdate
+from headway.engine.updates import ClientUpdates
 from headway.errors import ServerDiverged
 from headway.methods.slots import Message
 from headway.records import FailedClient
@@ -57,21 +58,31 @@ class RoundOutcome:
     bytes_up: int
     measures: dict[str, float]
     """What the method's slots measured."""
+    updates: ClientUpdates | None
+    """Norms and cosines of the clients' updates, where they are watched and some arrived."""
 
 
 def run_round(
-    experiment: Experiment, state: GlobalState, store: ClientStore, executor: Executor, cohort: Cohort, round: int
+    experiment: Experiment,
+    state: GlobalState,
+    store: ClientStore,
+    executor: Executor,
+    cohort: Cohort,
+    round: int,
+    *,
+    watched: bool = False,
 ) -> tuple[GlobalState, RoundOutcome]:
     """θ_t, server state → θ_{t+1}, server state. The one place where a round happens.
 
-    Where nothing arrives, both stay as they are. A round that fails leaves every client as it was.
+    Where nothing arrives, both stay as they are. A round that fails leaves every client as it was. `watched`: each
+    client's update is kept until the end of the round, and measured.
     """
     sent = server.broadcast(experiment, state, round)
     outcome = _before(experiment, sent, cohort, round)
     if not cohort.clients:
         return state, outcome
     given = RoundInput(round, server.received(experiment.method, sent, state.theta), sent.buffers)
-    uploads = Aggregator(experiment, cohort, round, store.get)
+    uploads = Aggregator(experiment, cohort, round, store.get, watched=watched)
     for rounds in uploads.turns():
         for group in executor.run(given, rounds):
             uploads.add(group)
@@ -126,6 +137,7 @@ def _before(experiment: Experiment, sent: ServerMessage, cohort: Cohort, round: 
         bytes_down=0 if experiment.method.pooled else sent.nbytes * cohort.invited,
         bytes_up=0,
         measures={},
+        updates=None,
     )
 
 
@@ -152,4 +164,5 @@ def _after(
         padding=1 - uploads.samples / uploads.computed,
         bytes_up=0 if experiment.method.pooled else uploads.bytes_up + travelling,
         measures={name: float(value) for name, value in (mean["measures"] | update.measures).items()},
+        updates=uploads.updates() if uploads.watched else None,
     )

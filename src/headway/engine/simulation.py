@@ -14,6 +14,7 @@ from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
+from headway.engine.updates import ClientUpdates
 from headway.errors import UserError
 from headway.measure.curves import Smoothed, reaches
 from headway.measure.headline import ACCURACY
@@ -37,6 +38,8 @@ class Progress:
     best: GlobalState | None = None
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
+    updates: ClientUpdates | None = None
+    """Of the last round, where they are watched: a resume has no need of them."""
 
     @property
     def output(self) -> GlobalState:
@@ -92,15 +95,18 @@ def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
 
 
 def simulate(
-    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
+    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, *, watched: bool = False
 ) -> Iterator[tuple[RoundRecord, Progress]]:
-    """Every round from `progress` on: its record, and where the simulation then stands."""
+    """Every round from `progress` on: its record, and where the simulation then stands.
+
+    `watched`: the clients' updates are measured in every round.
+    """
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with experiment.arithmetic():
             cohort = experiment.client_rounds.cohort(number)
-            state, outcome = run_round(experiment, progress.model, store, executor, cohort, number)
+            state, outcome = run_round(experiment, progress.model, store, executor, cohort, number, watched=watched)
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
             scores: dict[str, object] = {}
@@ -128,12 +134,17 @@ def _trained(progress: Progress, state: GlobalState, outcome: RoundOutcome) -> P
         bytes_down=progress.bytes_down + outcome.bytes_down,
         bytes_up=progress.bytes_up + outcome.bytes_up,
         steps=progress.steps + outcome.steps,
+        updates=outcome.updates,
     )
 
 
 def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) -> dict[str, object]:
     """What the record of the round that `progress` has reached says of its training, in the order of the file."""
-    known = {name: value for name, value in vars(outcome).items() if value is not None and name != "measures"}
+    known = {
+        name: value
+        for name, value in vars(outcome).items()
+        if value is not None and name not in ("measures", "updates")
+    }
     totals = {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
     return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
 

@@ -86,14 +86,15 @@ def _inferred(federation: Federation) -> str:
 
 
 def _check_fits(task: str, federation: Federation) -> None:
-    """Refuse targets of another kind than the task's, for data that is named."""
+    """Refuse targets of another kind than the task's."""
     y = federation.train.y
     assert isinstance(y, Tensor)
     numbers = task in ("regression", "binary", "multilabel")
     if numbers != y.is_floating_point():
         found = "numbers" if y.is_floating_point() else f"{federation.classes} classes"
         raise UserError(f"the task is {task}, but the targets of this data are {found}")
-    if (task == "classification") != (y.dim() == 1) and not numbers:
+    several = task in ("tokens", "segmentation", "multilabel")
+    if (several and y.dim() == 1) or (task == "classification" and y.dim() > 1):
         raise UserError(f"the task is {task}, but a target of this data has shape {tuple(y.shape[1:])}")
 
 

@@ -149,6 +149,8 @@ class MethodNumbers(ClientNumbers):
 
     ended: NotRequired[str]
     """How a run of a study ended early; '' where all came to their end."""
+    stopped: NotRequired[list[str]]
+    """Of each run that a callback stopped, in which round and why."""
     folders: NotRequired[list[str]]
     against_best: NotRequired[BesideBest | None]
     """Of the headline; None for a method that is not compared."""

@@ -110,7 +110,7 @@ def _part(slot: str, given: object) -> object:
     if isinstance(given, plain_function):
         return plain_function(slot, given.function)
     if inspect.isclass(given):
-        raise UserError(f"{slot} slot: {given.__name__} is a class; give an instance: {_construction(given)}")
+        raise UserError(f"{slot} slot: {given.__name__} is a class; give an instance: {construction(given)}")
     if any(callable(getattr(given, name, None)) for name in entrances(slot)):
         check(slot, given)
         return given
@@ -121,7 +121,7 @@ def _part(slot: str, given: object) -> object:
     return plain_function(slot, given)
 
 
-def _construction(kind: type) -> str:
+def construction(kind: type) -> str:
     """`Clipped()`, or with the arguments it cannot do without."""
     try:
         parameters = inspect.signature(kind).parameters.values()
@@ -187,7 +187,7 @@ def check(slot: str, part: object) -> None:
 def check_code(code: object) -> None:
     """Refuse what is not a code of the wire."""
     if inspect.isclass(code):
-        raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {_construction(code)}")
+        raise UserError(f"wire slot: {code.__name__} is a class; give an instance: {construction(code)}")
     for name in HOOKS["wire"]:
         if not callable(getattr(code, name, None)):
             near = _misspelt(name, _public(code))

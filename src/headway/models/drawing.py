@@ -19,29 +19,15 @@ from headway.models.twins import dropped
 from headway.tracing import is_stacked
 
 
-class DrawsWatched(TorchFunctionMode):
-    """Inside, notices whether any function is called that can drop something."""
+class KeyedDraws(TorchFunctionMode):
+    """Inside, functions that can drop something are noticed, and draw from a key; no two calls draw the same.
 
-    def __init__(self) -> None:
+    Without a key they draw as they always do.
+    """
+
+    def __init__(self, key: Tensor | None = None) -> None:
         super().__init__()
         self.found = False
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        self.found = self.found or func in _KEYED
-        return func(*args, **(kwargs or {}))
-
-
-class KeyedDraws(TorchFunctionMode):
-    """Inside, functions that drop something draw from a key; no two calls draw the same."""
-
-    def __init__(self, key: Tensor) -> None:
-        super().__init__()
         self._key, self._calls = key, 0
 
     def __torch_function__(
@@ -52,9 +38,13 @@ class KeyedDraws(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         keyed = _KEYED.get(func)
-        return func(*args, **(kwargs or {})) if keyed is None else keyed(self._next_key, *args, **(kwargs or {}))
+        self.found = self.found or keyed is not None
+        if keyed is None or self._key is None:
+            return func(*args, **(kwargs or {}))
+        return keyed(self._next_key, *args, **(kwargs or {}))
 
     def _next_key(self) -> Tensor:
+        assert self._key is not None
         self._calls += 1
         return random.fold(self._key, self._calls)
 
@@ -70,13 +60,16 @@ def _dropout(
     inplace: bool = False,
     spatial: bool = False,
 ) -> Tensor:
-    """`F.dropout`, never in place."""
-    return dropped(input, p, next_key(), spatial) if training and p > 0 else input
+    """`F.dropout`."""
+    if not training or p == 0:
+        return input
+    found = dropped(input, p, next_key(), spatial)
+    return input.copy_(found) if inplace else found
 
 
 def _spatial(next_key: NextKey, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`F.dropout1d` and its kin, which drop whole channels."""
-    return _dropout(next_key, input, p, training, spatial=True)
+    return _dropout(next_key, input, p, training, inplace, spatial=True)
 
 
 def _attention(

@@ -104,13 +104,18 @@ class WeightedBatchNorm(nn.Module):
 
 def twinned(module: nn.Module) -> nn.Module:
     """A copy of the module in which every dropout and BatchNorm layer is its twin."""
+    check_module(module)
+    return _replaced(copy.deepcopy(module), {})
+
+
+def check_module(module: object) -> None:
+    """Refuse what is not a network."""
     if isinstance(module, type):
         raise UserError(
             f"model is the class {module.__name__}; it must be a torch.nn.Module, such as {module.__name__}(…)"
         )
     if not isinstance(module, nn.Module):
         raise UserError(f"model is of type {type(module).__name__}; it must be a torch.nn.Module")
-    return _replaced(copy.deepcopy(module), {})
 
 
 _NORMALISING = (_BatchNorm.forward, nn.SyncBatchNorm.forward)

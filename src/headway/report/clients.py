@@ -52,12 +52,17 @@ def with_deviation(mean: float | None, deviation: float | None, scale: float, di
     return text if deviation is None else f"{text} ± {deviation * scale:.{digits}f}"
 
 
+def how_many(clients: float) -> str:
+    """A number of clients; a mean over seeds may have a fraction."""
+    return f"{clients:,.0f}" if clients == round(clients) else f"{clients:,.1f}"
+
+
 def about_clients(rows: Sequence[MethodNumbers]) -> str:
     """Whether what is said of clients was measured, and on what; nothing where nothing is said."""
     words = []
     if are_measured(rows):
         counts = sorted(count for row in rows if (count := row.get("clients_judged")) is not None)
-        most = " to ".join(f"{count:,.4g}" for count in dict.fromkeys((counts[0], counts[-1])))
+        most = " to ".join(dict.fromkeys(how_many(count) for count in (counts[0], counts[-1])))
         samples = "validation samples" if rows[0]["measured_on"] == "validation" else "test samples"
         words.append(
             f"over clients: {common_headline(rows).name}, measured on the {samples} of each of {most} clients, "

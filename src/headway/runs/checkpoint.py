@@ -31,7 +31,7 @@ from headway.runs.client_rows import ClientRows, verify_rows
 from headway.runs.costs import CostRecord
 from headway.runs.files import read_plain, sync_folder, write_atomically, write_checked
 from headway.runs.manifest import FORMAT, Fingerprinted, Manifest, Totals, read_manifest
-from headway.runs.settings import ENDS, RESUMABLE, first_difference, without
+from headway.runs.settings import ENDS, first_difference, fixed
 from headway.scenario import Scenario
 from headway.trees import laid_out, moved, named_leaves, refill
 
@@ -106,6 +106,8 @@ class RunFacts:
     """A digest of split.npz."""
     cost: CostRecord | None = None
     """What the method costs; None for a user's own."""
+    stopped: str | None = None
+    """Why a callback stopped the run."""
 
 
 class Checkpoint:
@@ -116,6 +118,8 @@ class Checkpoint:
         self.manifest = folder / "manifest.json"
         self.rows = ClientRows(folder / "clients.rows", experiment.initial_client_state, experiment.population)
         self.committed: int | None = None
+        self._stopped: str | None = None
+        """What the manifest in force has."""
         self.facts = RunFacts()
 
     def exists(self) -> bool:
@@ -127,7 +131,7 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
             if self.rows.used:
                 self.rows.create()
-        elif progress.round == self.committed:
+        elif (progress.round, self.facts.stopped) == (self.committed, self._stopped):
             return  # it is there already
         if self.rows.used and store.touched:
             self.rows.save(store.get, store.touched, self.committed or 0, progress.round)
@@ -136,7 +140,7 @@ class Checkpoint:
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
         write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
-        self.committed = progress.round
+        self.committed, self._stopped = progress.round, self.facts.stopped
         store.saved()
         self._remove_others(name)
 
@@ -145,7 +149,7 @@ class Checkpoint:
         return {
             "format": FORMAT,
             "round": progress.round,
-            "scenario": without(scenario, RESUMABLE),
+            "scenario": fixed(scenario),
             "ends": {setting: getattr(scenario, setting) for setting in ENDS},
             "fingerprints": self.facts.fingerprints,
             "server": name,
@@ -164,6 +168,7 @@ class Checkpoint:
             "clients": self.rows.layout() if self.rows.used else [],
             "stamps": self.rows.digest(progress.round) if self.rows.used else "",
             "cost": self.facts.cost,
+            "stopped": self.facts.stopped,
         }
 
     def read(self) -> Manifest:
@@ -205,8 +210,10 @@ class Checkpoint:
         progress, store = self.load()
         if self.rows.used:
             self.rows.forget_after(progress.round)
+        manifest = self.read()
         self.committed = progress.round
-        self._remove_others(self.read()["server"])
+        self.facts.stopped = self._stopped = manifest.get("stopped")
+        self._remove_others(manifest["server"])
         return progress, store
 
     def _check_scenario(self, written: Mapping[str, object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,10 @@ from headway.engine.states import ClientStates
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.records import RoundRecord
 from headway.runs import execution, records, splits
+from headway.runs.callbacks.calls import Calls
+from headway.runs.callbacks.hooks import Callback, Hooked
+from headway.runs.callbacks.keep_best import KeepBest
+from headway.runs.callbacks.of_run import every_callback
 from headway.runs.checkpoint import Checkpoint, Pace
 from headway.runs.costs import cost_record
 from headway.runs.environment import hardware_and_versions
@@ -27,12 +31,12 @@ from headway.runs.files import write_atomically, write_checked
 from headway.runs.fingerprints import settle
 from headway.runs.folder import ROUNDS, UNCHECKED, sealed
 from headway.runs.folder import read as read_folder
+from headway.runs.load import best_module
 from headway.runs.manifest import Fingerprinted
 from headway.runs.observer import Observer
 from headway.runs.records import Rounds
 from headway.runs.result import Result
 from headway.runs.stopping import heed_signals
-from headway.runs.trackers.tracking import Tracker, Tracking
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class Job:
     experiment: Experiment
     folder: Path | None
     observer: Observer
-    trackers: Mapping[str, Tracker] = field(default_factory=dict)
+    callbacks: Sequence[Hooked] = ()
+    trackers: Mapping[str, Callback] = field(default_factory=dict)
+    """By the names that were given for them."""
     accept_changes: bool = False
     """Whether data, an own model and an own method may be others than those that the run began with."""
 
@@ -51,6 +57,7 @@ def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
     experiment, folder, tell = job.experiment, job.folder, job.observer.tell
     checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
+    callbacks = every_callback(experiment, job.callbacks, job.trackers)
     requested, threads = experiment.scenario.executor, None
     if folder and checkpoint:
         checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)
@@ -65,8 +72,8 @@ def drive(job: Job) -> Result:
             checkpoint.facts.threads = count
         executor, label = execution.chosen(experiment, requested, tell)  # before the lock: workers would inherit it
         try:
-            with _open_rounds(folder) as file, Tracking(job.trackers, tell) as tracking:
-                return _Run.begun(job, checkpoint, executor, file, tracking).to_the_end(label)
+            with _open_rounds(folder) as file, Calls(callbacks, tell) as calls:
+                return _Run.begun(job, checkpoint, executor, file, calls).to_the_end(label)
         finally:
             executor.close()
 
@@ -121,7 +128,7 @@ class _Run:
     checkpoint: Checkpoint | None
     executor: Executor
     file: IO[bytes] | None
-    tracking: Tracking
+    calls: Calls
     progress: Progress
     store: ClientStates
     past: list[RoundRecord]
@@ -129,6 +136,8 @@ class _Run:
     checked: bool
     """Whether the rounds before could be checked."""
     pace: Pace
+    reason: str | None
+    """Why a callback stopped the run."""
     failures_reported: bool = False
 
     @classmethod
@@ -138,7 +147,7 @@ class _Run:
         checkpoint: Checkpoint | None,
         executor: Executor,
         file: IO[bytes] | None,
-        tracking: Tracking,
+        calls: Calls,
     ) -> _Run:
         """The run where it stands on the disk, or at its start."""
         progress, store, rounds = _start_of(job, checkpoint)
@@ -149,33 +158,42 @@ class _Run:
             checkpoint=checkpoint,
             executor=executor,
             file=file,
-            tracking=tracking,
+            calls=calls,
             progress=progress,
             store=store,
             past=rounds.records,
             chain=rounds.chain,
             checked=rounds.checked,
             pace=Pace(job.experiment.scenario),
+            reason=None if checkpoint is None else checkpoint.facts.stopped,
         )
 
     def to_the_end(self, label: str) -> Result:
         """Every round that is left; `label` names the executor, and says how it was chosen."""
-        experiment, observer = self.job.experiment, self.job.observer
         self._announce(label)
-        with heed_signals(observer.tell) as request:
-            self._save()
-            try:
-                for record, progress in simulation.simulate(experiment, self.executor, self.store, self.progress):
+        try:
+            with heed_signals(self.job.observer.tell) as request:
+                self._start_callbacks()
+                self._save()
+                for record, progress in self._rounds_left():
                     self._take(record, progress)
-                    if request.signal is not None:
+                    if request.signal is not None or self.reason is not None:
                         break
-            except Exception as fault:
-                self._fail(fault)
-                raise
-            self._save()
-        if request.signal is not None and not simulation.finished(experiment, self.progress):
-            raise Interrupted(request.signal)
-        return self._finish()
+                self._save()
+            over = self.reason is not None or simulation.finished(self.job.experiment, self.progress)
+            if request.signal is not None and not over:
+                raise Interrupted(request.signal)
+            return self._finish()
+        except Exception as fault:
+            self._fail(fault)
+            raise
+
+    def _rounds_left(self) -> Iterator[tuple[RoundRecord, Progress]]:
+        """The rounds to come; none where the run was stopped."""
+        if self.reason is not None:
+            return iter(())
+        experiment, watched = self.job.experiment, self.calls.measure_updates
+        return simulation.simulate(experiment, self.executor, self.store, self.progress, watched=watched)
 
     def _announce(self, label: str) -> None:
         experiment, observer = self.job.experiment, self.job.observer
@@ -184,7 +202,18 @@ class _Run:
         observer.begins(experiment, self.progress.round, label)
         if experiment.doubt is not None:
             observer.tell(experiment.doubt)
-        self.tracking.begins(experiment, self.job.folder, self.executor.name, self.past)
+
+    def _start_callbacks(self) -> None:
+        saved = None if self.checkpoint is None else self.checkpoint.committed
+        job, executor = self.job, self.executor.name
+        self.calls.start(job.experiment, job.folder, executor, self.progress, self.past, saved)
+        self._heed_stop()
+
+    def _heed_stop(self) -> None:
+        """Whether a callback has asked the run to end; the next checkpoint says why."""
+        self.reason = self.reason or self.calls.stopped
+        if self.checkpoint is not None:
+            self.checkpoint.facts.stopped = self.reason
 
     def _save(self) -> None:
         """Write a checkpoint, where the run has a folder."""
@@ -193,6 +222,7 @@ class _Run:
         with self.pace.saving():
             os.fsync(self.file.fileno())  # the rounds before the checkpoint that counts on them
             self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers)
+        self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress) -> None:
         """A round has ended: keep its record, save where a checkpoint is due, and tell."""
@@ -204,13 +234,14 @@ class _Run:
         self.chain = self.chain.then(record)
         if self.file:
             records.append(self.file, {**record, records.CHAIN: self.chain.whole})
-        if self.pace.due(progress.round):
+        self.calls.round(record, progress)  # before the checkpoint: after a kill the round is run and shown again
+        self._heed_stop()
+        if self.reason is not None or self.pace.due(progress.round):
             self._save()  # before the observer sees it: saved every round, no round that was seen is trained again
         if "failures" in record and not self.failures_reported:
             self.failures_reported = True
             observer.tell(in_words(record))
         observer.round(record)
-        self.tracking.round(record)
 
     def _fail(self, fault: Exception) -> None:
         """Save the last good round, and write down why the run ended."""
@@ -224,6 +255,7 @@ class _Run:
         """The result of a run that came to its end, written down in summary.json."""
         experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
         module = experiment.network.module(output.theta, output.buffers)
+        in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
         clients = client_table(experiment, self.progress.model, self.store.get)
         result = Result(
             method=experiment.method.name,
@@ -234,9 +266,12 @@ class _Run:
             folder=folder,
             checked=self.checked,
             cost=cost_record(experiment.method),
+            stopped=self.reason,
+            callbacks=tuple(one.given for one in self.job.callbacks),
+            make_best=lambda: best_module(experiment, folder, self.past, in_memory),
             make_clients=lambda: clients,
         )
-        self.tracking.ends(result.summary)
+        self.calls.end(result)
         if folder is not None and self.checkpoint is not None:
             accepted = self.checkpoint.facts.fingerprints.get("accepted")
             changes = {"accepted_changes": accepted} if accepted else {}

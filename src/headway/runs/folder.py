@@ -6,6 +6,7 @@
 | rounds.jsonl | a chained checksum in each line (`records`); the manifest and the summary have that of the last one |
 | checkpoint/manifest.json, summary.json, study.json, reproduce.json | a checksum in the file |
 | checkpoint/server-N.safetensors, clients.rows, split.npz | checksums in the manifest |
+| best/model-N.safetensors | checksums in best/manifest.json, which has one itself |
 
 Settings that only say where and how a run is executed may be edited. Folders from before there were these checksums are
 read without them, and `checked` says so.
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import cast
 
 from headway.errors import DamagedRun, UserError
-from headway.runs import checkpoint, records, splits
+from headway.runs import best_models, checkpoint, records, splits
 from headway.runs.files import CHECK, checksum, read_checked, read_json
 from headway.runs.manifest import Manifest, read_manifest
 from headway.runs.records import Rounds
@@ -53,6 +54,14 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         return bool(self.summary.get("finished"))
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback stopped the run, which is finished then."""
+        told = self.summary.get("stopped")
+        if told is None and self.manifest is not None:
+            return self.manifest.get("stopped")
+        return None if told is None else str(told)
 
     @property
     def failure(self) -> str | None:
@@ -122,6 +131,7 @@ def verify(folder: Path) -> RunFolder:
     if found.manifest is not None:
         checkpoint.verify(folder / "checkpoint")
         splits.verify(folder, found.manifest["split"])
+    best_models.verify(folder)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import safetensors.torch
 from torch import nn
 
 from headway.data.own_samples import Padding
@@ -16,7 +17,9 @@ from headway.engine.experiment import Experiment
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs import splits
+from headway.records import RoundRecord
+from headway.runs import best_models, splits
+from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import as_path
 from headway.runs.folder import UNCHECKED, RunFolder, verify
@@ -60,7 +63,9 @@ def recorded(folder: Path, observer: Observer | None = None, verified: bool = Fa
     found = verify(folder) if verified else read_folder(folder)
     if found.manifest is None and not found.finished:
         raise UserError(f"{folder} has no checkpoint yet")
-    result = _result(found, lambda: loaded(experiment_of(folder), folder).model)
+    result = _result(
+        found, lambda: loaded(experiment_of(folder), folder).model, lambda: _best(found, experiment_of(folder))
+    )
     result = replace(result, make_clients=lambda: _clients_of(loaded(experiment_of(folder), folder)))
     return result if observer is None else warned_if_unchecked(result, observer)
 
@@ -74,7 +79,7 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
     splits.verify(folder, checkpoint.read()["split"])
     progress, store = checkpoint.load()
     module = experiment.network.module(progress.output.theta, progress.output.buffers)
-    result = _result(found, lambda: module)
+    result = _result(found, lambda: module, lambda: _best(found, experiment))
     return replace(result, make_clients=lambda: client_table(experiment, progress.model, store.get))
 
 
@@ -82,7 +87,41 @@ def _clients_of(result: Result) -> ClientTable | None:
     return None if result.make_clients is None else result.make_clients()
 
 
-def _result(found: RunFolder, make_model: Callable[[], nn.Module]) -> Result:
+def _best(found: RunFolder, experiment: Experiment) -> nn.Module:
+    return best_module(experiment, found.path, found.rounds.records)
+
+
+def best_module(
+    experiment: Experiment, folder: Path | None, rounds: Sequence[RoundRecord], content: bytes | None = None
+) -> nn.Module:
+    """The network of a run's best round: from its folder, or of what was kept in memory.
+
+    A folder whose best model is not that of its rounds is refused.
+    """
+    if folder is None and content is not None:
+        tensors = safetensors.torch.load(content)
+    else:
+        kept = best_models.best_of(folder)
+        assert folder is not None
+        tensors = best_models.tensors(folder, kept)
+        _check_best(folder, kept, rounds)
+    module = experiment.network.module(experiment.network.parameters, experiment.network.buffers)
+    module.load_state_dict(tensors)
+    return module
+
+
+def _check_best(folder: Path, kept: best_models.KeptModel, rounds: Sequence[RoundRecord]) -> None:
+    found = best_models.read(folder)
+    assert found is not None
+    best = best_of(Watched(found.metric, found.higher_is_better, expected=True), rounds)
+    if (best.round, best.value) != (kept.round, kept.value):
+        raise UserError(
+            f"{folder} has the model of round {kept.round} for its best, but by {found.metric} that is round "
+            f"{best.round}, which was run without KeepBest; {folder / best_models.FOLDER} holds what was kept"
+        )
+
+
+def _result(found: RunFolder, make_model: Callable[[], nn.Module], make_best: Callable[[], nn.Module]) -> Result:
     """A run as its files tell it."""
     source = found.summary if found.manifest is None else found.manifest
     executor = source.get("executor")
@@ -97,6 +136,8 @@ def _result(found: RunFolder, make_model: Callable[[], nn.Module]) -> Result:
         folder=found.path,
         checked=found.rounds.checked,
         cost=source.get("cost"),
+        stopped=found.stopped,
+        make_best=make_best,
     )
 
 

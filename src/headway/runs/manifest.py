@@ -81,6 +81,8 @@ class Manifest(TypedDict):
     stamps: str
     """The digest of the rows' stamps."""
     cost: NotRequired[CostRecord | None]
+    stopped: NotRequired[str | None]
+    """Why a callback stopped the run after this round."""
 
 
 Check = Callable[[object], bool]
@@ -140,6 +142,7 @@ _CHECKS_OF_FORMAT_2: dict[str, Check] = {
     "fingerprints": lambda value: not value or (isinstance(value, dict) and isinstance(value.get("now"), dict)),
     "threads": lambda value: value is None or (_is_count(value) and value != 0),
     "cost": lambda value: value is None or is_cost(value),
+    "stopped": lambda value: value is None or _is_text(value),
 }
 
 

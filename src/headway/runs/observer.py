@@ -56,7 +56,7 @@ def as_observer(given: Observer | None) -> Observer:
     """A user's observer, checked; `Unwatched` where none is given."""
     if given is None:
         return Unwatched()
-    if not all(_can_be_called(getattr(given, name, None), count) for name, count in _HOOKS.items()):
+    if not all(can_be_called(getattr(given, name, None), count) for name, count in _HOOKS.items()):
         raise UserError(
             f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), round(record) "
             "and tell(message)"
@@ -64,7 +64,7 @@ def as_observer(given: Observer | None) -> Observer:
     return given
 
 
-def _can_be_called(hook: object, arguments: int) -> bool:
+def can_be_called(hook: object, arguments: int) -> bool:
     """Whether a method takes this many arguments; one that is not written in Python does not say."""
     if not callable(hook):
         return False

@@ -37,11 +37,23 @@ class Result:
     cost: CostRecord | None = field(default=None, repr=False)
     """What the method costs; None for a user's own method, and where an earlier version did not record it."""
     make_clients: Callable[[], ClientTable | None] | None = field(default=None, repr=False)
+    stopped: str | None = None
+    """Why a callback stopped the run before its rounds were done; None where none did."""
+    callbacks: tuple[object, ...] = field(default=(), repr=False)
+    """Those that were given, as the run left them; a run that was loaded has none."""
+    make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
 
     @cached_property
     def model(self) -> nn.Module:
         """The network as the run left it, in the run's type: float64 with `--precision fp64`, else float32."""
         return self.make_model()
+
+    @cached_property
+    def best_model(self) -> nn.Module:
+        """The network as it was after its best round, where the run kept it (`keep_best=True`, or `KeepBest`)."""
+        if self.make_best is None:
+            raise UserError("this run has no best model; a run keeps one with keep_best=True")
+        return self.make_best()
 
     @property
     def summary(self) -> Summary:
@@ -53,6 +65,8 @@ class Result:
             "executor": self.executor,
             "buffers": one.buffers,
         }
+        if self.stopped is not None:
+            about["stopped"] = self.stopped
         return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @cached_property
@@ -73,7 +87,9 @@ class Result:
         """One row for each round."""
         import pandas
 
-        return pandas.DataFrame(self.records).set_index("round").drop(columns="metrics", errors="ignore")
+        names = None if self.records else ["round"]
+        found = pandas.DataFrame(self.records, columns=names).set_index("round")
+        return found.drop(columns="metrics", errors="ignore")
 
     def table(self) -> pandas.DataFrame:
         """The run's numbers, one to a line."""

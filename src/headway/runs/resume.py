@@ -12,6 +12,7 @@ from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
+from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
@@ -20,6 +21,8 @@ from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
+from headway.scenario import Scenario
+from headway.schedules import schedule
 from headway.tasks.known import OwnTask
 
 
@@ -34,15 +37,17 @@ def resume(
     metrics: Sequence[object] = (),
     padding: Padding = None,
     observer: Observer | None = None,
+    callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Result:
     """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
 
-    Data, model and method must be those that the run began with; `accept_changes` goes on with others, and records it.
+    A run that a callback stopped is finished: `stopped` of its result says why. Data, model and method must be those
+    that the run began with; `accept_changes` goes on with others, and records it. Callbacks are given again.
     """
     folder = as_path("run", run)
-    watching = trackers(track)
+    watching, called = trackers(track), hooked(callbacks)
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
@@ -54,7 +59,16 @@ def resume(
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)
-    return drive(Job(experiment, folder, observer, watching, accept_changes))
+    return drive(Job(experiment, folder, observer, called, watching, accept_changes))
+
+
+def check_lengthens(scenario: Scenario) -> None:
+    """Refuse more rounds where the rates of the first ones follow from how many there are."""
+    if schedule(scenario.schedule).follows_run:
+        raise UserError(
+            f"schedule '{scenario.schedule}' goes over the run's rounds, so one of more rounds is another run; say "
+            f"when it ends: {scenario.schedule}{',' if ':' in scenario.schedule else ':'}rounds=N"
+        )
 
 
 def lengthen(run: str | Path, rounds: int) -> None:
@@ -62,5 +76,6 @@ def lengthen(run: str | Path, rounds: int) -> None:
     folder = Path(run)
     scenario = scenario_of_run(folder)
     if scenario.rounds < rounds:
+        check_lengthens(scenario)
         (folder / "summary.json").unlink(missing_ok=True)  # first: a kill between leaves a run that is not finished
         write_atomically(folder / "scenario.toml", sealed(scenario.changed(rounds=rounds)))

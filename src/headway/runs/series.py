@@ -15,6 +15,7 @@ from headway.engine.building import device_of
 from headway.engine.selection import inherited_executor
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
+from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.folder import finished
 from headway.runs.given import OwnObjects
 from headway.runs.observer import Observer
@@ -60,6 +61,8 @@ class Series:
     track: str | Sequence[str] = ()
     own: OwnObjects = field(default_factory=lambda: OwnObjects())
     accept_changes: bool = False
+    callbacks: Callbacks = ()
+    """Each run has its own copies of those that are objects."""
     _executors: dict[tuple[str, str], str] = field(default_factory=dict)
     """The executor that was chosen, by data and model."""
 
@@ -70,6 +73,7 @@ class Series:
                 planned.folder,
                 method=spelled(planned.method),
                 observer=self.observer,
+                callbacks=copies(self.callbacks),
                 track=self.track,
                 accept_changes=self.accept_changes,
                 **self.own,
@@ -77,7 +81,13 @@ class Series:
         else:
             chosen = planned.scenario.changed(executor=self._executor(planned.scenario))
             result = simulate(
-                planned.method, chosen, out=planned.folder, observer=self.observer, track=self.track, **self.own
+                planned.method,
+                chosen,
+                out=planned.folder,
+                observer=self.observer,
+                callbacks=copies(self.callbacks),
+                track=self.track,
+                **self.own,
             )
         self.inherit(planned.scenario, result.executor)
         return result

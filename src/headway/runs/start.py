@@ -11,6 +11,8 @@ from headway.data.own_samples import Padding
 from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.method import Method
+from headway.runs.callbacks.hooks import Callbacks, hooked
+from headway.runs.callbacks.of_run import every_callback
 from headway.runs.driver import Job, drive
 from headway.runs.files import as_path
 from headway.runs.given import Clients, Metrics, checked_method, split_settings
@@ -35,6 +37,7 @@ def simulate(
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
+    callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
     **settings: object,
 ) -> Result:
@@ -47,9 +50,12 @@ def simulate(
     each client. `task` is a name, or a loss of your own: f(output, target) → one number a sample. `metrics` are names,
     functions of (output, target) or metrics of torchmetrics, the headline first. `padding` says with what number
     samples of different lengths are filled, or with which by name. `out` is a folder that keeps the run, so that
-    `resume` and `load_run` find it. `track` names trackers: "tensorboard", "tensorboard:DIR", "mlflow", "mlflow:URI".
+    `resume` and `load_run` find it. `callbacks` are functions, which are called with the run after every round, or
+    objects with any of on_start(run), on_round(run) and on_end(run). `track` names trackers: "tensorboard",
+    "tensorboard:DIR", "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT".
     """
-    watching, observer = trackers(track, kept=out is not None), as_observer(observer)
+    watching, called = trackers(track, kept=out is not None), hooked(callbacks)
+    observer = as_observer(observer)
     place = None if out is None else as_path("out", out)
     named, objects = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
@@ -61,5 +67,6 @@ def simulate(
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = checked_method(method)
     experiment = build(chosen.changed(method=built.name), built, **objects)
+    every_callback(experiment, called, watching)  # a mistake is reported before the folder is made
     folder = None if place is None else reserve(place, experiment.scenario)
-    return drive(Job(experiment, folder, observer, watching))
+    return drive(Job(experiment, folder, observer, called, watching))

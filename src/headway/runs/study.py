@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
+from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
@@ -67,15 +68,26 @@ class Study:
             numbers = [summarise(one.records, target, one.scenario.smoothing) for one in seeds]
             ended = next(filter(None, map(_short, seeds)), "")
             folders = [str(one.folder) for one in seeds if one.folder]
-            rows.append({**over_seeds(name, numbers), "ended": ended, "folders": folders})
+            row: MethodNumbers = {**over_seeds(name, numbers), "ended": ended, "folders": folders}
+            if stopped := list(filter(None, map(stopped_early, seeds))):
+                row["stopped"] = stopped
+            rows.append(row)
             if not ended:
                 each[name] = {one.scenario.seed: found for one, found in zip(seeds, numbers, strict=True)}
         return beside_best(rows, each)
 
 
+def stopped_early(result: Result) -> str:
+    """In which round and why a callback stopped a run; '' for one that no callback stopped."""
+    done = len(result.records)
+    return (
+        "" if result.stopped is None else f"seed {result.scenario.seed}, stopped after round {done}: {result.stopped}"
+    )
+
+
 def _short(result: Result) -> str:
     """How a run ended early; '' for one that came to its end."""
-    folder, done = result.folder, result.records[-1]["round"]
+    folder, done = result.folder, len(result.records)
     if folder is None or finished(folder):
         return ""
     return f"failed at round {done + 1}" if failure(folder) else f"{done} of {result.scenario.rounds} rounds"
@@ -130,12 +142,14 @@ def compare(
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
+    callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
     **settings: object,
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are as of `simulate`.
 
-    A method that diverges is left out and stands in the study's note.
+    A method that diverges is left out and stands in the study's note. Of `callbacks` a function is called by all runs;
+    an object is copied for each run as it was given, and a result's `callbacks` are those of its run.
 
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
@@ -153,9 +167,10 @@ def compare(
     built = [checked_method(method) for method in methods]
     _check_different([method.name for method in built])
     trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
+    copies(callbacks)
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
     try:
-        return _run_all(built, chosen, folder, Series(observer, track, objects))
+        return _run_all(built, chosen, folder, Series(observer, track, objects, callbacks=callbacks))
     except UserError:
         if folder is not None:
             give_back(folder)
@@ -210,7 +225,13 @@ def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None,
     reported = tuple(_failure(which, str(cause)) for which, cause in failed.items())
     for each in reported:
         series.observer.tell(each)
-    return Study(runs, folder, "; ".join(reported), reported)
+    return Study(runs, folder, "; ".join([*reported, *_stopped(runs)]), reported)
+
+
+def _stopped(runs: Mapping[str, Sequence[Result]]) -> list[str]:
+    """A line for each run that a callback stopped."""
+    each = [(name, line) for name, seeds in runs.items() for one in seeds if (line := stopped_early(one))]
+    return [f"{name}, {line}" for name, line in each]
 
 
 def _failure(which: str, reason: str) -> str:
@@ -277,7 +298,7 @@ def study_of(results: Sequence[Result], tuned: bool = False, notes: Sequence[str
         if result.folder is not None and (reason := failure(result.folder)) is not None
     ]
     runs = _side_by_side(results, TUNED if tuned else frozenset())
-    return Study(runs, None, "; ".join([*notes, *failed]), tuple(failed))
+    return Study(runs, None, "; ".join([*notes, *failed, *_stopped(runs)]), tuple(failed))
 
 
 def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[Result]]:

@@ -15,6 +15,9 @@ class Summary(RunNumbers, total=False):
     failure: str
     """Why the run ended early; the file of such a run has nothing else but `finished`."""
 
+    stopped: str
+    """Why a callback stopped the run, which is finished then; others do not have it."""
+
     name: str
     """The method."""
     seed: int

@@ -52,7 +52,7 @@ TASKS = {one.name: one for one in (classification, regression, binary, multilabe
 def task_of(given: OwnTask | str, metrics: Sequence[object] = (), squared: bool = False) -> Task:
     """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
     task = squared_classification if squared and given == "classification" else _task(given)
-    named = [metric_of(one, task.name) for one in metrics]
+    named = [metric_of(one, task.name if task.name in TASKS else "own") for one in metrics]
     names = [one.name for one in named]
     for name in names:
         if names.count(name) > 1:

@@ -69,6 +69,8 @@ class Request:
         chosen = scenario_of(scenario, **settings)
         if chosen.stop_at_target:
             raise UserError("a sweep gives every candidate the same rounds; leave --stop-at-target out")
+        if chosen.patience is not None:
+            raise UserError("a sweep gives every candidate the same rounds; leave --patience out")
         if chosen.validation is None:
             chosen = chosen.changed(validation=VALIDATION)
         values = grid(method, requested)

@@ -53,14 +53,14 @@ def sample_type(x: np.ndarray, where: Path | str) -> np.ndarray:
 
 
 def _targets(held: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The targets of training and test samples: both one label a sample, or both numbers."""
+    """The targets of training and test samples: both labels, one a sample or several, or both numbers."""
     for name in NEEDED:
         if name not in held:
             raise UserError(f"{path} has no array '{name}'; it must have {', '.join(NEEDED)}")
     y, y_test = held["y_train"], held["y_test"]
     for name, found in (("y_train", y), ("y_test", y_test)):
-        if found.dtype.kind not in "fiu" or (found.ndim != 1 and found.dtype.kind != "f"):
-            raise UserError(f"{path}: {name} is {found.dtype} of shape {found.shape}; give one label a sample")
+        if found.dtype.kind not in "fiu" or not found.ndim:
+            raise UserError(f"{path}: {name} is {found.dtype} of shape {found.shape}; give labels or numbers")
     if (y.dtype.kind == "f") != (y_test.dtype.kind == "f"):
         raise UserError(f"{path}: y_train is {y.dtype} and y_test {y_test.dtype}; both must be labels or both numbers")
     return y, y_test
@@ -78,7 +78,7 @@ def npz(argument: str, data_dir: str | None) -> Source:
     """The arrays x_train, y_train, x_test, y_test of a file; users_train and users_test where samples have owners.
 
     Images are uint8 (n, channels, height, width) or (n, height, width) and are normalised with their own mean and
-    deviation. Whole targets are classes, numbers with a decimal point are learnt by regression.
+    deviation. Whole targets are classes unless the task learns them as numbers, others are learnt by regression.
     """
     path = Path(argument).expanduser()
     if not path.is_file():

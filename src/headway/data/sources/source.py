@@ -17,6 +17,7 @@ from headway.data.own_samples import type_of
 from headway.data.sources.files import Damaged
 from headway.errors import UserError, nearest
 from headway.scenario_names import PROFILES
+from headway.tasks.task import IGNORED
 from headway.trees import leaves_of
 
 Channels = tuple[float, ...]
@@ -66,12 +67,16 @@ class Source:
 
 
 def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -> None:
-    """Refuse other than one label a sample, from 0 to classes − 1, and a set without samples."""
+    """Refuse labels that are not from 0 to classes − 1, and a set without samples.
+
+    Of several labels a sample, some may be one that does not count.
+    """
     if samples != len(y):
         raise Damaged(f"{where}: there are {samples} samples and {len(y)} labels; the files do not belong together")
     if not samples:
         raise Damaged(f"{where}: there are no samples")
-    low, high = int(y.min()), int(y.max())
+    kept = y if y.ndim == 1 else y[y != IGNORED]
+    low, high = int(kept.min(initial=0)), int(kept.max(initial=0))
     if low < 0 or high >= classes:
         raise Damaged(f"{where}: label {low if low < 0 else high} is out of range; labels go from 0 to {classes - 1}")
 

@@ -11,7 +11,7 @@ import numpy as np
 from headway.measure.headline import common_headline
 from headway.measure.numbers import MethodNumbers, number_of
 from headway.measure.over_clients import QUANTILES
-from headway.report.clients import about_clients, are_measured, with_deviation
+from headway.report.clients import about_clients, are_measured, how_many, with_deviation
 from headway.report.page.parts import look, swatch
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 58, 16, 12, 44
@@ -51,7 +51,7 @@ def _line(row: MethodNumbers, number: int, scale: float, digits: int) -> str:
     cells += ["–" if quantiles is None else f"{quantiles[at] * scale:.{digits}f}" for _, at in _SHOWN]
     judged = row.get("clients_judged")
     first = f"<td>{swatch(number)}{escape(row['name'])}</td>"
-    count = "–" if judged is None else f"{judged:,.4g}"
+    count = "–" if judged is None else how_many(judged)
     return f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in [count, *cells])}</tr>\n"
 
 

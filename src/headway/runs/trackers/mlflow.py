@@ -5,7 +5,6 @@ A resume goes on in the same MLflow run and writes only the rounds that are not 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -16,37 +15,38 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from headway.records import RoundRecord
+from headway.runs.callbacks.run import Run
 from headway.runs.files import read_json, write_json
-from headway.runs.summary import Summary
-from headway.runs.trackers.tracking import ALWAYS, Tracked, scalars, totals
+from headway.runs.trackers.tracking import ALWAYS, id_file, parameters, scalars, totals
 
 EXPERIMENT = "headway"
-_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 _AT_ONCE = 500
 """Metrics in one call: MLflow takes a thousand."""
 
 
 class MLflow:
+    may_fail = True
+
     def __init__(self, uri: str | None) -> None:
         self.uri = uri
 
-    def begins(self, run: Tracked) -> None:
+    def on_start(self, run: Run) -> None:
         self.client, self.metrics = MlflowClient(tracking_uri=self.uri), run.metrics
         self.id = self._known(run.folder) or self._created(run)
         self.client.update_run(self.id, status="RUNNING")
         there = {metric.step for metric in self.client.get_metric_history(self.id, ALWAYS)}
         self.last = max(there, default=0)
-        self._write([record for record in run.past if record["round"] > self.last])
+        self._write([record for record in run.records if record["round"] > self.last])
 
-    def round(self, record: RoundRecord) -> None:
-        if record["round"] > self.last:  # a round that was played again after a kill is there already
-            self._write([record])
+    def on_round(self, run: Run) -> None:
+        if run.round > self.last:  # a round that was played again after a kill is there already
+            self._write([run.record])
 
-    def ends(self, summary: Summary) -> None:
-        self._log([(name, value, int(summary["rounds"])) for name, value in totals(summary).items()])
-
-    def closes(self, status: str) -> None:
-        self.client.set_terminated(self.id, _STATUS[status])
+    def on_end(self, run: Run) -> None:
+        if run.result is not None:
+            self._log([(name, value, run.round) for name, value in totals(run.result.summary).items()])
+        self.client.set_terminated(self.id, _STATUS[run.status])
 
     def _write(self, records: Sequence[RoundRecord]) -> None:
         """A record's metrics in one call, so that a kill leaves a round or none of it."""
@@ -59,32 +59,28 @@ class MLflow:
         for start in range(0, len(metrics), _AT_ONCE):
             self.client.log_batch(self.id, metrics=metrics[start : start + _AT_ONCE])
 
-    @property
-    def _file(self) -> str:
-        """Where a run's folder keeps the id: one file for each place, for a run may be tracked in two."""
-        return f"mlflow-{hashlib.sha256((self.uri or '').encode()).hexdigest()[:8]}.json"
-
     def _known(self, folder: Path | None) -> str | None:
         """The MLflow run that this run's folder names, if it is still there."""
-        if folder is None or not (folder / self._file).is_file():
+        path = None if folder is None else folder / id_file("mlflow", self.uri)
+        if path is None or not path.is_file():
             return None
-        name = str(read_json(folder / self._file).get("run_id"))
+        name = str(read_json(path).get("run_id"))
         try:
             found = self.client.get_run(name)
         except MlflowException:
             return None
         return name if found.info.lifecycle_stage == "active" else None
 
-    def _created(self, run: Tracked) -> str:
+    def _created(self, run: Run) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         experiment = self.client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment is not None else self.client.create_experiment(name)
         made: str = self.client.create_run(number, run_name=run.name).info.run_id
-        parameters = [Param(key, str(value)) for key, value in run.parameters.items()]
+        given = [Param(key, str(value)) for key, value in parameters(run).items()]
         tags = [RunTag("headway.folder", str(run.folder))] if run.folder is not None else []
-        self.client.log_batch(made, params=parameters, tags=tags)
+        self.client.log_batch(made, params=given, tags=tags)
         if run.folder is not None:
-            write_json(run.folder / self._file, {"run_id": made, "uri": self.uri})
+            write_json(run.folder / id_file("mlflow", self.uri), {"run_id": made, "uri": self.uri})
         return made
 
 

@@ -11,43 +11,48 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from headway.errors import UserError
 from headway.records import RoundRecord
-from headway.runs.summary import Summary
-from headway.runs.trackers.tracking import Tracked, scalars
+from headway.runs.callbacks.run import Run
+from headway.runs.trackers.tracking import NO_FOLDER, parameters, scalars
 
 SUFFIX = ".headway"
 """How the names of our event files end; others in the folder are left alone."""
 
 
 class TensorBoard:
+    may_fail = True
+
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def begins(self, run: Tracked) -> None:
+    def on_start(self, run: Run) -> None:
+        if self.folder is None and run.folder is None:
+            raise UserError(NO_FOLDER)
         place = self.folder / run.name if self.folder is not None else Path(str(run.folder), "tensorboard")
+        given = parameters(run)
         for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
             old.unlink()
         self.writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
-        values = {key: value for key, value in run.parameters.items() if isinstance(value, bool | int | float | str)}
-        on = "validation" if "validation" in run.parameters else "test"
+        values = {key: value for key, value in given.items() if isinstance(value, bool | int | float | str)}
+        on = "validation" if "validation" in given else "test"
         self.metrics = run.metrics
         shown = {f"{run.metrics[0]}/{on}_smoothed": 0.0, f"loss/{on}": 0.0}
         file = self.writer._get_file_writer()  # type: ignore[no-untyped-call]
         for part in hparams(values, shown):  # type: ignore[no-untyped-call]
             file.add_summary(part)  # add_hparams would write to another folder
-        self.writer.add_text("scenario", _table(run.parameters))
-        for record in run.past:
+        self.writer.add_text("scenario", _table(given))
+        for record in run.records:
             self._write(record)
         self.writer.flush()
 
-    def round(self, record: RoundRecord) -> None:
-        self._write(record)
+    def on_round(self, run: Run) -> None:
+        self._write(run.record)
         self.writer.flush()
 
-    def ends(self, summary: Summary) -> None:
-        self.writer.add_text("summary", _table(summary), summary["rounds"])
-
-    def closes(self, status: str) -> None:
+    def on_end(self, run: Run) -> None:
+        if run.result is not None:
+            self.writer.add_text("summary", _table(dict(run.result.summary)), run.round)
         self.writer.close()
 
     def _write(self, record: RoundRecord) -> None:

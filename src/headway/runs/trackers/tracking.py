@@ -1,20 +1,21 @@
-"""What a run hands to its trackers, under which names, and what becomes of one that fails."""
+"""Trackers by their names, and what they write under which names.
+
+A tracker is a callback that may fail: the run goes on without it. When a run is resumed, it reads the past from the
+run's records: no point may be missing or there twice.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Protocol, TypeGuard
+from collections.abc import Sequence
+from typing import TypeGuard
 
-from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest, shown
 from headway.records import RoundRecord
+from headway.runs.callbacks.hooks import Callback
+from headway.runs.callbacks.run import Run
 from headway.runs.summary import Summary
 
 NAMES = {
@@ -79,107 +80,55 @@ def totals(summary: Summary) -> dict[str, float]:
     return {f"summary/{key}": float(value) for key, value in summary.items() if _number(value)}
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """A run as it begins or goes on."""
+def id_file(tracker: str, place: str | None) -> str:
+    """Where a run's folder keeps an id: one file for each place, for a run may be tracked in two."""
+    return f"{tracker}-{hashlib.sha256((place or '').encode()).hexdigest()[:8]}.json"
 
-    name: str
-    folder: Path | None
-    parameters: dict[str, object]
+
+def parameters(run: Run) -> dict[str, object]:
     """The scenario as it is run, and the executor."""
-    past: list[RoundRecord]
-    """The records of the rounds that are done."""
-    metrics: tuple[str, ...] = ("accuracy",)
-    """The names of the task's metrics, the headline first."""
+    return {**run.scenario.as_dict(), "executor": run.executor}
 
 
-class Tracker(Protocol):
-    """Who writes one run. A resume hands over the past: no point may be missing or there twice."""
-
-    def begins(self, run: Tracked) -> None: ...
-    def round(self, record: RoundRecord) -> None: ...
-    def ends(self, summary: Summary) -> None: ...
-    def closes(self, status: str) -> None: ...
-
-
-_EXTRAS = {"tensorboard": "headway.runs.trackers.tensorboard", "mlflow": "headway.runs.trackers.mlflow"}
+_EXTRAS = {
+    "tensorboard": "headway.runs.trackers.tensorboard",
+    "mlflow": "headway.runs.trackers.mlflow",
+    "wandb": "headway.runs.trackers.wandb",
+}
+NO_FOLDER = "a run without a folder has none for its curves; write tensorboard:DIR, or give out=…"
+_FORMS = "tensorboard[:DIR], mlflow[:URI] or wandb[:PROJECT]"
 
 
-def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Tracker]:
-    """The trackers that `tensorboard`, `tensorboard:DIR`, `mlflow` and `mlflow:URI` name, for one run.
+def trackers(track: str | Sequence[str], kept: bool = True) -> dict[str, Callback]:
+    """The trackers that `tensorboard`, `tensorboard:DIR`, `mlflow:URI`, `wandb:PROJECT`, … name, for one run.
 
     `kept` says whether the run has a folder.
     """
-    found: dict[str, Tracker] = {}
+    found: dict[str, Callback] = {}
     requested = [track] if isinstance(track, str) else track
     if not isinstance(requested, list | tuple) or not all(isinstance(one, str) for one in requested):
         raise UserError(f"track is {shown(track)}; it must be a tracker's name, or a list of names")
     for spelled in requested:
         if spelled == "tensorboard" and not kept:
-            raise UserError("a run without a folder has none for its curves; write tensorboard:DIR, or give out=…")
+            raise UserError(NO_FOLDER)
         if spelled in found:
             raise UserError(f"the tracker '{spelled}' is given twice")
-        found[spelled] = _made(spelled)
+        found[spelled] = tracker(spelled)
     return found
 
 
-def _made(spelled: str) -> Tracker:
-    """The tracker that `NAME` or `NAME:PLACE` stands for."""
+def tracker(spelled: str) -> Callback:
+    """The tracker that `NAME` or `NAME:PLACE` stands for: a callback as any other.
+
+    >>> headway.simulate("fedacg", callbacks=[headway.tracker("wandb:my-project")])
+    """
     name, _, place = spelled.partition(":")
     if name not in _EXTRAS:
-        raise UserError(f"there is no tracker '{name}'{nearest(name, _EXTRAS)} (tensorboard[:DIR] or mlflow[:URI])")
+        raise UserError(f"there is no tracker '{name}'{nearest(name, _EXTRAS)} ({_FORMS})")
     try:
-        tracker: Tracker = importlib.import_module(_EXTRAS[name]).tracker(place or None)
+        made: Callback = importlib.import_module(_EXTRAS[name]).tracker(place or None)
     except ImportError as fault:
         raise UserError(
             f"the tracker '{name}' needs a package that is not there ({fault}); pip install 'headway[{name}]'"
         ) from None
-    return tracker
-
-
-def _name(experiment: Experiment, folder: Path | None) -> str:
-    """The run's folder as seen from here, or the method with its seed and the time."""
-    if folder is None:
-        return f"{experiment.method.name}-seed-{experiment.scenario.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    whole = folder.absolute()
-    seen = Path(os.path.relpath(whole))
-    return str(whole.relative_to(whole.anchor) if ".." in seen.parts else seen)
-
-
-class Tracking:
-    """The trackers of one run. One that fails is reported once and left out: the training goes on."""
-
-    def __init__(self, chosen: Mapping[str, Tracker], tell: Callable[[str], None]) -> None:
-        self.trackers, self.tell = dict(chosen), tell
-
-    def __enter__(self) -> Tracking:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
-        status = "finished" if kind is None else "stopped" if stopped else "failed"
-        self._each(lambda tracker: tracker.closes(status))
-
-    def begins(self, experiment: Experiment, folder: Path | None, executor: str, past: Sequence[RoundRecord]) -> None:
-        if self.trackers:
-            parameters: dict[str, object] = {**experiment.scenario.as_dict(), "executor": executor}
-            metrics = tuple(metric.name for metric in experiment.task.metrics)
-            run = Tracked(_name(experiment, folder), folder, parameters, list(past), metrics)
-            self._each(lambda tracker: tracker.begins(run))
-
-    def round(self, record: RoundRecord) -> None:
-        self._each(lambda tracker: tracker.round(record))
-
-    def ends(self, summary: Summary) -> None:
-        self._each(lambda tracker: tracker.ends(summary))
-
-    def _each(self, call: Callable[[Tracker], None]) -> None:
-        for name, tracker in list(self.trackers.items()):
-            try:
-                call(tracker)
-            except Exception as fault:
-                del self.trackers[name]
-                cause = " ".join(str(fault).split()) or type(fault).__name__
-                self.tell(f"{name} failed and is left out, the training goes on: {cause[:300]}")
+    return made

@@ -1,0 +1,131 @@
+"""best/: the model of a run's best round, which `KeepBest` writes, and what is checked when it is read.
+
+| file | holds |
+|---|---|
+| best/manifest.json | the metric, and of each model its round, value, file and SHA-256; a checksum |
+| best/model-N.safetensors | the state dict after round N, under the module's own names |
+
+There are two models where the newest is of a round after the checkpoint: a kill then leaves the best one up to there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from headway.errors import DamagedRun, UserError
+from headway.runs.files import ensure_folder, read_checked, read_plain, write_atomically, write_checked
+
+FOLDER = "best"
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A model that was the best when it was kept."""
+
+    round: int
+    value: float
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class BestModels:
+    """What best/ holds, in the order of rounds."""
+
+    metric: str
+    higher_is_better: bool
+    models: tuple[KeptModel, ...] = ()
+
+    @property
+    def best(self) -> KeptModel | None:
+        return self.models[-1] if self.models else None
+
+    def up_to(self, round: int) -> BestModels:
+        """Those of these rounds."""
+        return replace(self, models=tuple(model for model in self.models if model.round <= round))
+
+    def last(self) -> BestModels:
+        """The best one alone."""
+        return replace(self, models=self.models[-1:])
+
+
+def as_bytes(module: nn.Module) -> bytes:
+    """A state dict as safetensors; tensors that share memory are written under each of their names."""
+    return safetensors.torch.save({name: tensor.clone().contiguous() for name, tensor in module.state_dict().items()})
+
+
+def read(run: Path) -> BestModels | None:
+    """What a run's folder has; None where no model was kept."""
+    path = run / FOLDER / _MANIFEST
+    if not path.is_file():
+        return None
+    content = read_checked(path)
+    try:
+        models = tuple(KeptModel(**one) for one in content["models"])
+        found = BestModels(content["metric"], content["higher_is_better"], models)
+        sound = all(type(one.round) is int and one.file == _file(one.round) for one in models)
+    except (KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise DamagedRun(f"{path} is damaged: it does not list models")
+    return found
+
+
+def add(run: Path, before: BestModels, round: int, value: float, content: bytes, saved: int) -> BestModels:
+    """Keep a model that is better than those before; of these the last up to the checkpoint of round `saved` stays."""
+    folder = ensure_folder(run / FOLDER)
+    new = KeptModel(round, value, _file(round), hashlib.sha256(content).hexdigest())
+    write_atomically(folder / new.file, content)
+    stays = before.up_to(min(saved, round - 1)).last()
+    return write(run, replace(stays, models=(*stays.models, new)))
+
+
+def write(run: Path, kept: BestModels) -> BestModels:
+    """Make these the models of the folder; files of others are removed."""
+    folder = ensure_folder(run / FOLDER)
+    write_checked(folder / _MANIFEST, asdict(kept))
+    named = {_MANIFEST, *(model.file for model in kept.models)}
+    for file in list(folder.iterdir()):
+        if file.name not in named and file.name.startswith(("model-", _MANIFEST)):
+            os.unlink(file)
+    return kept
+
+
+def tensors(run: Path, kept: KeptModel) -> dict[str, Tensor]:
+    """The state dict of a model, where its file is as it was written."""
+    path = run / FOLDER / kept.file
+    try:
+        content = read_plain(path)
+        if hashlib.sha256(content).hexdigest() != kept.sha256:
+            raise DamagedRun(f"{path} is damaged: it fails its checksum; put it back from a copy")
+        return safetensors.torch.load(content)
+    except (OSError, SafetensorError) as fault:
+        raise DamagedRun(f"{path} cannot be read: {fault}") from None
+
+
+def verify(run: Path) -> None:
+    """Read every byte, and refuse what is damaged."""
+    found = read(run)
+    for one in found.models if found is not None else ():
+        tensors(run, one)
+
+
+def best_of(run: Path | None) -> KeptModel:
+    """The best model of a run's folder, or an error where none was kept."""
+    found = None if run is None else read(run)
+    if found is None or found.best is None:
+        where = "a run without a folder" if run is None else str(run)
+        raise UserError(f"{where} has no best model; a run keeps one with --keep-best (keep_best=True)")
+    return found.best
+
+
+def _file(round: int) -> str:
+    return f"model-{round:07d}.safetensors"

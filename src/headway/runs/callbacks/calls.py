@@ -1,0 +1,133 @@
+"""The calls of a run's callbacks, in the order in which they were given; an error in one says whose it is and where."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from headway.engine.experiment import Experiment
+from headway.engine.simulation import Progress
+from headway.errors import CallbackError, UserError, in_words
+from headway.records import RoundRecord
+from headway.runs.callbacks.hooks import Hooked
+from headway.runs.callbacks.run import Run, Standing, Status, read_only
+from headway.runs.result import Result
+
+
+class Calls:
+    """Calls the callbacks of one run. On leaving, those that were started are told how it ended."""
+
+    def __init__(self, callbacks: Sequence[Hooked], tell: Callable[[str], None]) -> None:
+        self._callbacks, self._tell = list(callbacks), tell
+        self._standing: Standing | None = None
+        self._runs: dict[int, Run] = {}
+        """By the callback's id: two may have one name."""
+        self._ended: set[int] = set()
+        """Those whose `on_end` was called, by id: it is called once."""
+
+    @property
+    def every(self) -> tuple[Hooked, ...]:
+        """Those that have not been left out."""
+        return tuple(self._callbacks)
+
+    def __enter__(self) -> Calls:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or self._standing is None:
+            return
+        self._standing.status = "interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"
+        self._standing.result = None
+        for one in list(self._callbacks):
+            try:
+                self._call(one, "on_end")
+            except Exception as further:  # why the run ended is the better reason
+                self._tell(str(further))
+
+    @property
+    def measure_updates(self) -> bool:
+        """Whether a callback reads the clients' updates."""
+        return any("updates" in one.needs for one in self._callbacks)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback asked the run to end."""
+        return None if self._standing is None else self._standing.stopped
+
+    def start(
+        self,
+        experiment: Experiment,
+        folder: Path | None,
+        executor: str,
+        progress: Progress,
+        past: Sequence[RoundRecord],
+        saved: int | None,
+    ) -> None:
+        """A run begins, or goes on after its past rounds."""
+        if not self._callbacks:
+            return
+        records = [read_only(record) for record in past]
+        name = _name(experiment, folder)
+        self._standing = Standing(experiment, folder, name, executor, progress, records, self._tell, saved=saved)
+        self._runs = {id(one): Run(self._standing, one.needs) for one in self._callbacks}
+        self._each("on_start")
+
+    def round(self, record: RoundRecord, progress: Progress) -> None:
+        """A round has ended."""
+        if self._standing is not None:
+            self._standing.progress = progress
+            self._standing.records.append(read_only(record))
+            self._each("on_round")
+
+    def saved(self, round: int) -> None:
+        """There is a checkpoint of this round."""
+        if self._standing is not None:
+            self._standing.saved = round
+
+    def end(self, result: Result) -> None:
+        """The run came to its end."""
+        if self._standing is not None:
+            status: Status = "finished" if result.stopped is None else "stopped"
+            self._standing.status, self._standing.result = status, result
+            self._standing.reasons = [] if result.stopped is None else [result.stopped]
+            self._each("on_end")
+
+    def _each(self, hook: str) -> None:
+        for one in list(self._callbacks):
+            self._call(one, hook)
+
+    def _call(self, one: Hooked, hook: str) -> None:
+        """Call a hook where the callback has it. One that may fail is told of once and left out."""
+        assert self._standing is not None
+        if hook not in one.hooks or id(one) in self._ended:
+            return
+        if hook == "on_end":
+            self._ended.add(id(one))
+        try:
+            one.hooks[hook](self._runs[id(one)])
+        except Exception as fault:
+            if one.may_fail:
+                self._callbacks = [other for other in self._callbacks if other is not one]
+                cause = " ".join(str(fault).split()) or type(fault).__name__
+                self._tell(f"{one.name} failed and is left out, the training goes on: {cause[:300]}")
+                return
+            place = f"callback {one.name}, {hook}, round {self._standing.progress.round}"
+            if isinstance(fault, UserError):
+                raise UserError(f"{place}: {fault}") from fault
+            raise CallbackError(f"{place}: {in_words(fault)}") from fault
+        finally:
+            self._standing.model = None
+
+
+def _name(experiment: Experiment, folder: Path | None) -> str:
+    """The run's folder as seen from here, or the method with its seed and the time."""
+    if folder is None:
+        return f"{experiment.method.name}-seed-{experiment.scenario.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    whole = folder.absolute()
+    seen = Path(os.path.relpath(whole))
+    return str(whole.relative_to(whole.anchor) if ".." in seen.parts else seen)
