@@ -121,13 +121,21 @@ def test_chunks_change_no_metric(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @needs_torchmetrics
 @pytest.mark.parametrize("name", HELD_TO_TORCHMETRICS)
 def test_metrics_of_torchmetrics_are_its_own(name: str) -> None:
-    """From probabilities: logits that happen to lie between 0 and 1 are not taken for them."""
     metrics, direct = HELD_TO_TORCHMETRICS[name]
     chosen = PROBLEMS[name].experiment(metrics=metrics)
     found = scored(chosen)
     names = [metric.name for metric in chosen.task.metrics][: len(metrics.split(","))]
     output, y = by_the_first_model(chosen)
     assert [found[one] for one in names] == pytest.approx([float(one) for one in direct(output, y)], rel=1e-6)
+
+
+@needs_torchmetrics
+def test_logits_between_0_and_1_are_not_taken_for_probabilities() -> None:
+    """Of positive logits every label is 1; as probabilities 0.1 and 0.3 would be 0."""
+    for task in ("binary", "multilabel:num_labels=2"):
+        f1 = metric_of(f"torchmetrics:F1Score:task={task}", task.partition(":")[0])
+        logits = torch.tensor([[0.1, 0.9], [0.3, 0.8]])
+        assert f1.value((logits, torch.ones(2, 2))) == 1.0
 
 
 @needs_torchmetrics
