@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.tasks import METRICS, TASKS
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 HAS_METRICS = find_spec("torchmetrics") is not None
 
@@ -73,3 +75,17 @@ def test_shakespeare_by_speaker_and_by_play(
     assert re.search(r"^speaker +6 clients: perplexity .* after 1 ", printed, re.M)
     assert re.search(r"^play +4 clients: perplexity .* after 1 ", printed, re.M)
     assert "instead" not in printed
+
+
+PAGE = (EXAMPLES.parent / "docs" / "tasks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), ids=["own loss", "padding"])
+def test_python_of_the_page_of_tasks_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block, "docs/tasks.md", "exec"), {})
+    assert all(float(number) > 0 for number in capsys.readouterr().out.split())
+
+
+def test_the_page_of_tasks_names_every_task_and_metric() -> None:
+    for name in (*TASKS, *METRICS):
+        assert f"`{name}`" in PAGE or name == "top3"
