@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import runpy
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -111,6 +113,22 @@ def test_a_failure_before_the_first_round_or_after_the_last_leaves_a_run_that_go
     ):
         simulate(callbacks=broken, out=tmp_path / "run")
     assert timeless(hw.resume(tmp_path / "run", **own()).records) == timeless(simulate().records)
+
+
+def test_a_signal_ends_a_run_after_its_round_and_a_resume_goes_on(tmp_path: Path) -> None:
+    diary = Diary()
+
+    def interrupts(run: hw.Run) -> None:
+        if run.round == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.warns(UserWarning, match="stopping after this round"), pytest.raises(KeyboardInterrupt):
+        simulate(callbacks=[interrupts, diary], out=tmp_path / "run")
+    assert diary.lines[-2:] == ["round 3", "end interrupted False"]
+    again = Diary()
+    result = hw.resume(tmp_path / "run", callbacks=again, **own())
+    assert again.lines == ["start 3 3 running", "round 4", "end finished True"]
+    assert timeless(result.records) == timeless(simulate().records)
 
 
 def test_one_that_may_fail_is_left_out(tmp_path: Path) -> None:
@@ -525,9 +543,13 @@ def test_what_is_no_callback_is_refused(what: str, tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_where_a_callback_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="on_rounds"):
-        simulate(callbacks=Misspelt(), out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    method = hw.Method(local=hw.local.delta_changes(), server=hw.server.latest_update_mean(), name="mine")
+    for given in (Misspelt(), REFUSED["two best"][0], hw.EarlyStopping("acuracy"), Keeping()):
+        with pytest.raises(UserError, match=r"on_rounds|twice|say it|they send something else"):
+            simulate(method, callbacks=given, out=tmp_path / "run")
+        with pytest.raises(UserError, match=r"on_rounds|twice|say it|they send something else"):
+            hw.compare([method], QUICK, callbacks=given, out=tmp_path / "run", **own())
+        assert not (tmp_path / "run").exists()
 
 
 # ── what the documentation prints ────────────────────────────────────────────────────────────────────────────────────

@@ -104,6 +104,25 @@ def test_every_method_is_serial_s(name: str, layout: str) -> None:
     agrees(experiment(EVERY[name], "batch_norm_dropout"), layout)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["fedacg", "scaffold"])
+def test_the_clients_updates_are_serial_s(name: str, layout: str) -> None:
+    """Also where a cohort is trained in several groups, each written over the one before."""
+    chosen = experiment(name, participation=1.0)
+    hands = [Serial(chosen), Graphed(chosen, layout=layout)]
+    every = [
+        [end.updates for _, end in simulate(chosen, hand, ClientStates(), begin(chosen), watched=True)]
+        for hand in hands
+    ]
+    for one, other in zip(*every, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.clients == other.clients
+        assert other.norms == pytest.approx(one.norms, abs=1e-10)
+        assert other.cosines == pytest.approx(one.cosines, abs=1e-10)
+        assert other.pairwise == pytest.approx(one.pairwise, abs=1e-10)
+
+
 CASES: dict[str, dict[str, Any]] = {
     "a client twice in a round": {"sampling": "replacement", "participation": 0.9},
     "one step": {"steps": 1},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,9 @@ from headway.engine import coupling
 from headway.engine.building import build
 from headway.engine.cost import cost
 from headway.engine.network import roles_of
+from headway.engine.selection import make_executor
 from headway.engine.serial import Serial
-from headway.engine.simulation import simulate
+from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods import local
@@ -266,6 +268,24 @@ def test_executors_agree_on_chains(spelled: str) -> None:
             assert (one["bytes_up"], one["bytes_down"]) == (two["bytes_up"], two["bytes_down"])
 
 
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("executor", ["serial:compiled", "batched:compiled"])
+@pytest.mark.parametrize(
+    "spelled", [*CHAINS[:4], "fedavg+muon:state=average", "fedcm+sam", "scaffold+lesam", "fedavg+asam"]
+)
+def test_compiled_executors_agree_on_chains(spelled: str, executor: str) -> None:
+    chosen = experiment(spelled, **SETTINGS)
+    _, end = played(chosen, "serial")
+    hand = make_executor(executor, chosen)
+    try:
+        *_, (_, other) = simulate(chosen, hand, ClientStates(), begin(chosen))
+    finally:
+        hand.close()
+    assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
+
+
 @pytest.mark.parametrize("spelled", ["scaffold+adamw:state=keep", "fedavg+muon:state=average"])
 def test_a_chain_resumes_exactly(spelled: str, tmp_path: Path) -> None:
     chosen, store = experiment(spelled), ClientStates()
@@ -400,7 +420,9 @@ def test_the_order_of_a_chain_follows_from_its_values() -> None:
 
 def test_an_averaged_optimiser_by_hand_says_what_it_misses() -> None:
     adamw = local.adamw(state="average")
-    with pytest.raises(UserError, match=r"needs 'first' from the broadcast slot"):
+    with pytest.raises(UserError, match=r"needs 'first' from the broadcast slot.*hw.server.optimiser_mean\(o\)"):
         Method(local=adamw)
+    with pytest.raises(UserError, match=r"optimiser_mean\(.* needs 'first' from the local slot"):
+        Method(local=local.adamw(), server=hw.server.optimiser_mean(adamw))
     whole = Method(local=adamw, broadcast=hw.broadcast.vectors(adamw.averaged), server=hw.server.optimiser_mean(adamw))
     assert whole == method("fedavg+adamw:state=average")

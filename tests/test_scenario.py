@@ -30,6 +30,8 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.sampled_from(["auto", "cpu", "cuda", "cuda:0", "cuda:17"])
     if name == "stop_at_target":
         return st.just(False)
+    if name == "schedule":
+        return st.sampled_from(["exponential", "exponential:over=steps,warmup=0.5", "constant", "step:every=2"])
     if "among" in limits:
         return st.sampled_from(limits["among"])
     found: st.SearchStrategy[Any]
@@ -53,11 +55,14 @@ def values(name: str) -> st.SearchStrategy[Any]:
 
 
 def possible(given: dict[str, Any]) -> Scenario:
-    """Settings as a scenario: a share and a number of clients exclude each other, and an accuracy is at most 1."""
+    """Settings as a scenario: a share and a number of clients exclude each other, an accuracy is at most 1, and a decay
+    is of the exponential schedule."""
     if given["participation"] is not None:
         given = given | {"cohort_size": None}
     if given["task"] in ("auto", "classification") and not given["metrics"] and given["target"] is not None:
         given = given | {"target": min(given["target"], 1.0)}
+    if not given["schedule"].startswith("exponential"):
+        given = given | {"rate_decay": 1.0}
     return Scenario(**given)
 
 

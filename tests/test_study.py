@@ -130,10 +130,11 @@ def test_what_may_differ_follows_from_the_roles() -> None:
     assert settings.EDITABLE | ends == settings.RESUMABLE
     assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
     assert execution | {"precision"} == settings.REPRODUCIBLE
-    tuned = {"rate", "rate_decay", "rate_decay_epoch", "weight_decay", "batch_size", "epochs", "steps", "clip"}
+    rates = {"rate", "schedule", "rate_decay", "rate_decay_epoch"}
+    tuned = rates | {"weight_decay", "batch_size", "epochs", "steps", "clip"}
     assert tuned == settings.TUNED
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-        *("stop_at_target", "smoothing", "rate", "rate_decay", "rate_decay_epoch", "weight_decay", "clip"),
+        *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
         *("eval_every", "eval_samples", "global_loss", "metrics", "patience", "keep_best"),
     } == settings.SAME_WORK

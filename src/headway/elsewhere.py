@@ -5,7 +5,8 @@ from __future__ import annotations
 _SETTINGS = {
     "rate": "lr learning_rate local_lr local_learning_rate client_lr client_learning_rate eta step_size "
     "base_lr init_lr",
-    "rate_decay": "lr_decay learning_rate_decay lr_gamma decay scheduler lr_scheduler learning_rate_decay_gamma",
+    "rate_decay": "lr_decay learning_rate_decay lr_gamma decay learning_rate_decay_gamma",
+    "schedule": "scheduler lr_scheduler lr_schedule rate_schedule warmup warmup_steps warmup_rounds cosine lr_policy",
     "rounds": "num_rounds n_rounds nrounds global_rounds communication_rounds comm_rounds num_server_rounds "
     "central_num_iterations iterations num_iterations T",
     "epochs": "local_epochs local_ep num_epochs n_epochs local_num_epochs num_local_epochs client_epochs E",

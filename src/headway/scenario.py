@@ -23,6 +23,7 @@ from headway import elsewhere, scenario_names
 from headway.errors import UserError, nearest, shown
 from headway.executors import EXECUTORS
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
+from headway.schedules import DEFAULT_DECAY, schedule
 from headway.setting_values import in_type, toml_value
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
@@ -150,7 +151,16 @@ class Scenario:
         among=("auto", "squared"),
     )
     rate: float = _setting("training", 0.05, "local learning rate η", above=0.0, most=1e30)
-    rate_decay: float = _setting("training", 0.998, "factor on η after each round", above=0.0, most=1.0)
+    schedule: str = _setting(
+        "training",
+        "exponential",
+        "course of η: exponential (by rate_decay), constant, cosine, linear or step:every=N; with options such as "
+        ":end=0.1,warmup=5,over=steps",
+        later=True,
+    )
+    rate_decay: float = _setting(
+        "training", DEFAULT_DECAY, "factor on η after each round, of the exponential schedule", above=0.0, most=1.0
+    )
     rate_decay_epoch: float = _setting("training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0)
     weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0, most=1e30)
     clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0, most=1e30)
@@ -216,6 +226,7 @@ class Scenario:
             raise UserError(f"device is '{self.device}'; allowed: auto, cpu, cuda or cuda:N")
         if self.participation is not None and self.cohort_size is not None:
             raise UserError("participation and cohort_size are both given; give one of them")
+        schedule(self.schedule).check(self.rounds, self.rate_decay)
         if self.stop_at_target and self.target is None:
             raise UserError("stop_at_target needs a target; set it (--target 0.8)")
 

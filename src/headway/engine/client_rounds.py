@@ -24,6 +24,7 @@ from headway.engine.network import Buffers
 from headway.engine.padding import grown
 from headway.errors import ClientError, OutOfMemory
 from headway.methods.slots import States
+from headway.schedules import schedule
 from headway.trees import moved
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class ClientRounds:
             class_counts=facts.class_counts.copy(),
             rows=batches.rows[:steps],
             counts=batches.counts[:steps],
-            rates=self._rates(round, batches.epochs[:steps]),
+            rates=self._rates(round, batches.epochs)[:steps],
             steps=np.asarray(steps),
             key=np.asarray(words),
             whole=facts.rows if experiment.reads_whole else facts.rows[:0],
@@ -296,8 +297,13 @@ class ClientRounds:
         return np.float64 if self._experiment.dtype == torch.float64 else np.float32
 
     def _rates(self, round: int, epochs: np.ndarray) -> np.ndarray:
-        """η · d^(t−1) · d_e^e for the local epoch e of each step."""
-        first, decay = self._experiment.rate(round), self._experiment.scenario.rate_decay_epoch
+        """η of the schedule at each step, times d_e^e for its local epoch e."""
+        scenario = self._experiment.scenario
+        course, decay = schedule(scenario.schedule), scenario.rate_decay_epoch
+        if course.over == "steps":
+            rates = scenario.rate * course.shares(round, len(epochs), scenario.rounds, scenario.rate_decay)
+            return (rates * decay**epochs).astype(self._float)
+        first = self._experiment.rate(round)
         return np.full(len(epochs), first, self._float) if decay == 1 else (first * decay**epochs).astype(self._float)
 
 

@@ -22,6 +22,7 @@ from headway.engine.determinism import DETERMINISTIC
 from headway.engine.network import Network
 from headway.methods.method import Method
 from headway.scenario import Scenario
+from headway.schedules import schedule
 from headway.tasks.task import Task
 from headway.trees import copied, leaves_of, tree_map
 
@@ -93,9 +94,9 @@ class Experiment:
         return given / total, total / self.weight_total
 
     def rate(self, round: int) -> float:
-        """η · d^(t−1): the local rate at the first step of a round."""
-        rate: float = self.scenario.rate * self.scenario.rate_decay ** (round - 1)
-        return rate
+        """η of the schedule at the first step of a round: by default η · d^(t−1)."""
+        scenario = self.scenario
+        return scenario.rate * schedule(scenario.schedule).share(round - 1, scenario.rounds, scenario.rate_decay)
 
     @property
     def advice(self) -> str:

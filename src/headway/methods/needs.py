@@ -71,10 +71,19 @@ def _refuse(parts: Parts, name: str, part: object, need: str) -> NoReturn:
     """Say who needs what, and what can be added that gives it."""
     kind, what = need.split(":", 1)
     giver = _GIVER[kind]
-    advice = _advice(kind, what, _replaces_delta(parts))
+    averaged = kind == "message" and what in getattr(part, "averaged", ())
+    advice = _for_average(part) if averaged else _advice(kind, what, _replaces_delta(parts))
     raise UserError(
         f"{name.split('.')[0]} slot: {shown(part)} needs '{what}' from the {giver} slot, which "
         f"{shown(_base(parts, giver))} does not provide; {advice}"
+    )
+
+
+def _for_average(optimiser: object) -> str:
+    """What else an optimiser needs whose memory is averaged."""
+    return (
+        "an average travels both ways: add hw.broadcast.vectors(o.averaged) and hw.server.optimiser_mean(o), o the "
+        f"optimiser, or spell it, such as fedavg+{type(optimiser).__name__}:state=average"
     )
 
 

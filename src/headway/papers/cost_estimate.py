@@ -87,7 +87,7 @@ def time_by_trial(observer: Observer) -> Seconds:
 
     def seconds(run: Run) -> float:
         rounds = run.scenario.rounds
-        short = replace(run.scenario, method=None, seed=0, rate_decay=1.0, rounds=TRIAL_ROUNDS)
+        short = replace(run.scenario, method=None, seed=0, schedule="constant", rate_decay=1.0, rounds=TRIAL_ROUNDS)
         if short not in measured:
             records = simulate("fedavg", short, observer=observer).records[1:]
             training = sum(record["seconds_training"] for record in records) / len(records)

@@ -31,7 +31,7 @@ from headway.runs.client_rows import ClientRows, verify_rows
 from headway.runs.costs import CostRecord
 from headway.runs.files import read_plain, sync_folder, write_atomically, write_checked
 from headway.runs.manifest import FORMAT, Fingerprinted, Manifest, Totals, read_manifest
-from headway.runs.settings import ENDS, RESUMABLE, first_difference, without
+from headway.runs.settings import ENDS, first_difference, fixed
 from headway.scenario import Scenario
 from headway.trees import laid_out, moved, named_leaves, refill
 
@@ -149,7 +149,7 @@ class Checkpoint:
         return {
             "format": FORMAT,
             "round": progress.round,
-            "scenario": without(scenario, RESUMABLE),
+            "scenario": fixed(scenario),
             "ends": {setting: getattr(scenario, setting) for setting in ENDS},
             "fingerprints": self.facts.fingerprints,
             "server": name,

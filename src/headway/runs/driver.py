@@ -57,7 +57,7 @@ def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
     experiment, folder, tell = job.experiment, job.folder, job.observer.tell
     checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
-    callbacks = every_callback(experiment.scenario, job.callbacks, job.trackers)
+    callbacks = every_callback(experiment, job.callbacks, job.trackers)
     requested, threads = experiment.scenario.executor, None
     if folder and checkpoint:
         checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)

@@ -21,6 +21,8 @@ from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
+from headway.scenario import Scenario
+from headway.schedules import schedule
 from headway.tasks.known import OwnTask
 
 
@@ -60,10 +62,20 @@ def resume(
     return drive(Job(experiment, folder, observer, called, watching, accept_changes))
 
 
+def check_lengthens(scenario: Scenario) -> None:
+    """Refuse more rounds where the rates of the first ones follow from how many there are."""
+    if schedule(scenario.schedule).follows_run:
+        raise UserError(
+            f"schedule '{scenario.schedule}' goes over the run's rounds, so one of more rounds is another run; say "
+            f"when it ends: {scenario.schedule}{',' if ':' in scenario.schedule else ':'}rounds=N"
+        )
+
+
 def lengthen(run: str | Path, rounds: int) -> None:
     """Give a run more rounds than it has; `resume` then goes on from its last checkpoint, finished or not."""
     folder = Path(run)
     scenario = scenario_of_run(folder)
     if scenario.rounds < rounds:
+        check_lengthens(scenario)
         (folder / "summary.json").unlink(missing_ok=True)  # first: a kill between leaves a run that is not finished
         write_atomically(folder / "scenario.toml", sealed(scenario.changed(rounds=rounds)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headway.scenario import Scenario, settings_of
+from headway.schedules import schedule
 
 EXECUTION = settings_of("execution")
 """Where and how a run is computed: up to rounding its numbers do not depend on these."""
@@ -19,7 +20,7 @@ That its bits can be repeated was promised when it began.
 """
 
 RESUMABLE = EDITABLE | set(ENDS)
-"""May change between a run and its resume."""
+"""May change between a run and its resume; not the rounds, where the rates follow from how many they are."""
 
 COMPARABLE = settings_of("execution", "identity") | {"target"}
 """May differ between runs in one table, whose target is that of its first run."""
@@ -44,12 +45,17 @@ def without(scenario: Scenario, names: Collection[str]) -> dict[str, object]:
     return {name: value for name, value in scenario.as_dict().items() if name not in names}
 
 
+def fixed(scenario: Scenario) -> dict[str, object]:
+    """The settings of a run that are set and may not change until its end."""
+    return without(scenario, RESUMABLE - {"rounds"} if schedule(scenario.schedule).follows_run else RESUMABLE)
+
+
 def first_difference(written: Mapping[str, object], scenario: Scenario) -> tuple[str, object, object] | None:
     """The first setting on which numbers depend that is not what a checkpoint has: name, what it is, what it was.
 
     A setting that the checkpoint does not have came later: its default is what was done before.
     """
-    now, plain = without(scenario, RESUMABLE), Scenario().as_dict()
+    now, plain = fixed(scenario), Scenario().as_dict()
     for name in sorted(now.keys() | written.keys()):
         was = written.get(name, plain.get(name))
         if now.get(name) != was:

@@ -12,6 +12,7 @@ from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs.callbacks.hooks import Callbacks, hooked
+from headway.runs.callbacks.of_run import every_callback
 from headway.runs.driver import Job, drive
 from headway.runs.files import as_path
 from headway.runs.given import Clients, Metrics, checked_method, split_settings
@@ -66,5 +67,6 @@ def simulate(
         raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
     built = checked_method(method)
     experiment = build(chosen.changed(method=built.name), built, **objects)
+    every_callback(experiment, called, watching)  # a mistake is reported before the folder is made
     folder = None if place is None else reserve(place, experiment.scenario)
     return drive(Job(experiment, folder, observer, called, watching))

@@ -20,6 +20,7 @@ from headway.errors import UserError, shown
 from headway.runs.files import as_path, slug, write_checked
 from headway.runs.given import Clients, Metrics, OwnObjects, split_settings
 from headway.runs.observer import Observer, as_observer
+from headway.runs.resume import check_lengthens
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
 from headway.tuning.grid import GridLike, candidates
@@ -86,6 +87,8 @@ def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None
     """The sweep in a folder, from its start or from where it stopped."""
     every = candidates(request.method, request.grid, request.scenario)
     plan = stages(len(every), request.scenario.seeds, request.scenario.rounds, request.budget)
+    for one in every if len(plan) > 1 else ():  # the best of a stage go on to more rounds
+        check_lengthens(request.scenario.changed(**one.settings))
     about = request.about()
     reserve(out, about)
     runner = Runner.of(request.scenario, out, own, observer)

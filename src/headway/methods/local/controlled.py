@@ -22,7 +22,8 @@ class controlled:
     """w ← w − η(g − c_i + c) ; c_i⁺ = c_i − c − Δ_i/(Σ_k η_k), c_i = 0 at first: SCAFFOLD's clients, option II.
 
     Karimireddy et al. 2020, Alg. 1. The control variates c_i (the client's) and c (received) have the model's shapes
-    and the sign of a gradient: −Δ_i/(Σ_k η_k) is the mean gradient of the round. Uploads c_i⁺ − c_i as `control`.
+    and the sign of a gradient: −Δ_i/(Σ_k η_k) is the mean corrected gradient of the round, which is summed up where an
+    optimiser steps otherwise than along it. Uploads c_i⁺ − c_i as `control`.
     """
 
     needs = ("message:control", "local:mean_direction")

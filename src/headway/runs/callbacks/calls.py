@@ -71,7 +71,6 @@ class Calls:
         """A run begins, or goes on after its past rounds."""
         if not self._callbacks:
             return
-        self._check_updates(experiment)
         records = [read_only(record) for record in past]
         name = _name(experiment, folder)
         self._standing = Standing(experiment, folder, name, executor, progress, records, self._tell, saved=saved)
@@ -123,16 +122,6 @@ class Calls:
             raise CallbackError(f"{place}: {in_words(fault)}") from fault
         finally:
             self._standing.model = None
-
-    def _check_updates(self, experiment: Experiment) -> None:
-        """Refuse a method whose clients do not send what is to be measured."""
-        rules = [part for _, part in experiment.method.parts("local") if getattr(part, "replaces_delta", False)]
-        reading = next((one.name for one in self._callbacks if "updates" in one.needs), None)
-        if rules and reading is not None:
-            raise UserError(
-                f"callback {reading} needs the clients' updates, but with {experiment.method.name} they send something "
-                f"else in their place (the local rule {type(rules[0]).__name__})"
-            )
 
 
 def _name(experiment: Experiment, folder: Path | None) -> str:

@@ -111,7 +111,7 @@ def _check_names(name: str, given: object) -> None:
     """Refuse a method that is almost a hook, or named like one: nobody would call it."""
     plain = {hook.replace("_", ""): hook for hook in HOOKS}
     for own in dir(given):
-        if own in HOOKS or own.startswith("_") or not callable(getattr(given, own, None)):
+        if own in HOOKS or own.startswith("_") or not callable(inspect.getattr_static(given, own, None)):
             continue
         near = difflib.get_close_matches(own.replace("_", "").lower(), plain, n=1, cutoff=CLOSE)
         if near or own.startswith("on_"):
