@@ -1,9 +1,9 @@
 """How a tree of Headway is built, in numbers: calls on the way into a user's code, sizes, complexity, `Any`.
 
-python benchmarks/structure.py [--tree PATH] [--against PATH] [--chains] [--json]
+python benchmarks/structure.py [--tree PATH] [--against PATH] [--chains] [--json | --markdown]
 
 `--tree` is the tree to measure (default: this one), `--against` another that is shown beside it, on the left. A table
-says goals beside the numbers; no goal is enforced.
+says goals beside the numbers; no goal is enforced. `--markdown` writes the table for a page.
 
 *Frames*, in eager `serial`: a run of two rounds with slots and a network of the user's own, played in a process that
 sees the tree's `src` first. Each hook, and the network's `forward`, walks the stack it was called from. Counted are the
@@ -401,7 +401,9 @@ GOALS = {
 }
 
 
-def table(columns: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+def rows_of(columns: list[tuple[str, dict[str, Any]]]) -> list[list[str]]:
+    """The heading, and a row for each measure with its goal."""
+
     def words(value: Any) -> str:
         if isinstance(value, list):
             number, name = value
@@ -414,9 +416,19 @@ def table(columns: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     for name in names:
         goal = GOALS.get(name, f"≤ {SLOT_GOAL}" if name.startswith("frames") else "")
         rows.append([name, *(words(values.get(name)) for _, values in columns), goal])
+    return rows
+
+
+def table(rows: list[list[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def markdown(rows: list[list[str]]) -> Iterator[str]:
+    heading, *others = rows
+    for row in (heading, ["---"] * len(heading), *others):
+        yield f"| {' | '.join(row)} |"
 
 
 def main() -> None:
@@ -428,13 +440,14 @@ def main() -> None:
     parser.add_argument("--against", type=Path)
     parser.add_argument("--chains", action="store_true", help="print the functions on each way too")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
     trees = {"before": arguments.against, "after" if arguments.against else "tree": arguments.tree}
     found = [(title, measured(tree.resolve())) for title, tree in trees.items() if tree is not None]
     if arguments.json:
         print(json.dumps(dict(found), indent=2, ensure_ascii=False))
         return
-    print("\n".join(table(found)))
+    print("\n".join((markdown if arguments.markdown else table)(rows_of(found))))
     for title, tree in trees.items() if arguments.chains else ():
         for hook, way in sorted(frames(tree.resolve()).items()) if tree is not None else ():
             print(f"\n{title}, {hook}:", *way, sep="\n  ")

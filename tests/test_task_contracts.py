@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,8 +16,10 @@ from headway.engine import evaluation
 from headway.engine.evaluation import evaluate
 from headway.engine.experiment import Experiment
 from headway.engine.server import initial_state
+from headway.errors import UserError
 from headway.tasks.known import TASKS
-from task_problems import IGNORED, PROBLEMS, answer, averaged_by_hand
+from headway.tasks.named_metrics import metric_of
+from task_problems import IGNORED, PROBLEMS, SIZES, Draw, answer, averaged_by_hand
 
 needs_torchmetrics = pytest.mark.skipif(find_spec("torchmetrics") is None, reason="headway[metrics] is not there")
 if find_spec("torchmetrics") is not None:
@@ -118,13 +121,52 @@ def test_chunks_change_no_metric(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @needs_torchmetrics
 @pytest.mark.parametrize("name", HELD_TO_TORCHMETRICS)
 def test_metrics_of_torchmetrics_are_its_own(name: str) -> None:
-    """From probabilities: logits that happen to lie between 0 and 1 are not taken for them."""
     metrics, direct = HELD_TO_TORCHMETRICS[name]
     chosen = PROBLEMS[name].experiment(metrics=metrics)
     found = scored(chosen)
     names = [metric.name for metric in chosen.task.metrics][: len(metrics.split(","))]
     output, y = by_the_first_model(chosen)
     assert [found[one] for one in names] == pytest.approx([float(one) for one in direct(output, y)], rel=1e-6)
+
+
+@needs_torchmetrics
+def test_logits_between_0_and_1_are_not_taken_for_probabilities() -> None:
+    """Of positive logits every label is 1; as probabilities 0.1 and 0.3 would be 0."""
+    for task in ("binary", "multilabel:num_labels=2"):
+        f1 = metric_of(f"torchmetrics:F1Score:task={task}", task.partition(":")[0])
+        logits = torch.tensor([[0.1, 0.9], [0.3, 0.8]])
+        assert f1.value((logits, torch.ones(2, 2))) == 1.0
+
+
+@needs_torchmetrics
+def test_what_torchmetrics_does_not_define_is_no_number() -> None:
+    """It returns an AUROC of 0 where there is one class, and raises for R² of one sample."""
+    auroc = metric_of("torchmetrics:AUROC:task=binary", "binary")
+    logits = torch.tensor([0.1, 0.7, -0.2])
+    assert math.isnan(auroc.value((logits, torch.ones(3))))
+    assert auroc.value((logits, torch.tensor([0.0, 1.0, 0.0]))) == 1.0
+    r2 = metric_of("torchmetrics:R2Score", "regression")
+    assert math.isnan(r2.value((logits[:1], logits[:1])))
+
+
+def test_clients_of_whose_tokens_none_counts_have_no_part_in_the_loss() -> None:
+    def silent(draw: Draw, count: int) -> tuple[Tensor, Tensor]:
+        x, y = draw.whole(7, count, 5), draw.whole(7, count, 5)
+        return x, y.fill_(IGNORED) if count == SIZES[1] else y
+
+    chosen = replace(PROBLEMS["tokens"], samples=silent).experiment(global_loss=True)
+    records, end = played(chosen)
+    assert all(math.isfinite(record["global_loss"]) for record in records)
+    assert distance(end.model.theta, played(chosen, "batched")[1].model.theta) < 1e-10
+
+
+@pytest.mark.parametrize(("sizes", "words"), [((23,), "test"), ((*SIZES, 23), "training")])
+def test_samples_of_which_nothing_counts_are_refused(sizes: tuple[int, ...], words: str) -> None:
+    def silent(draw: Draw, count: int) -> tuple[Tensor, Tensor]:
+        return draw.whole(7, count, 5), draw.whole(7, count, 5).fill_(IGNORED if count in sizes else 0)
+
+    with pytest.raises(UserError, match=f"no target of the {words} samples counts: all of them are -100"):
+        replace(PROBLEMS["tokens"], samples=silent).experiment()
 
 
 def by_the_first_model(chosen: Experiment) -> tuple[Any, Any]:

@@ -165,6 +165,15 @@ def test_a_sweep_takes_the_best_headline_on_samples_held_out(metrics: str, best:
     assert picture(found, tmp_path / "sweep.png").stat().st_size > 5_000
 
 
+@pytest.mark.parametrize(("metrics", "kept"), [("mae", [1, 3]), ("r2", [1, 3])])
+def test_halving_lets_the_best_headlines_go_on(metrics: str, kept: list[int]) -> None:
+    given = {**data("regression"), "metrics": metrics}
+    rates = {"rate": [1e-6, 0.1, 1e-5, 0.05]}
+    found = sweep("fedavg", rates, QUICK.changed(validation=0.3, rounds=8), budget=24, **given)
+    assert len(found.stages) > 1
+    assert [place for place, trial in enumerate(found.trials) if trial.rounds > found.stages[0].rounds] == kept
+
+
 def test_trackers_get_metrics_under_their_own_names() -> None:
     record = {"round": 1, "perplexity": 8.0, "perplexity_smoothed": 9.0, "worst": 1.0, "drift": 2.0, "accuracy": 0.5}
     names = scalars(record, ("perplexity", "worst", "accuracy"))

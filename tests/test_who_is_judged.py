@@ -290,6 +290,20 @@ def test_writers_of_leaf_are_judged_on_their_own_images(tmp_path: Path) -> None:
     assert played(iid)[0][-1]["client_scores"] == "proxy"
 
 
+def test_owners_of_own_test_samples_are_judged_on_them(tmp_path: Path) -> None:
+    users, test_users = np.array(["ann", "bob", "ann", "eve"]), np.array(["eve", "eve", "zoe"])
+    x, y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 1, 0])
+    parts = {"x_train": x, "y_train": y, "x_test": x[:3], "y_test": y[:3], "users_train": users}
+    np.savez(tmp_path / "own.npz", **parts, users_test=test_users)
+    chosen = build(
+        SMALL.changed(data=f"npz:{tmp_path / 'own.npz'}", partition="natural", clients=0, model="linear"),
+        hw.method("fedavg"),
+    )
+    tests = chosen.split.client_tests
+    assert tests is not None
+    assert [rows.tolist() for rows in tests.rows] == [[], [], [0, 1]]
+
+
 def _by_writer(chosen: Experiment, progress: Any, x: Any, y: Any, users: Any) -> list[float]:
     right = answers(handed(chosen, progress), x[:, None] / 255.0).argmax(1).numpy() == y
     return [right[users == writer].mean() for writer in (3, 7)]

@@ -13,12 +13,15 @@ from headway.data.federation import Federation
 from headway.engine.network import Network
 from headway.errors import UserError, in_words
 from headway.tasks.metrics import Answer
-from headway.tasks.task import Task
+from headway.tasks.task import IGNORED, Task
 from headway.trees import leaves_of, tree_map
 
 
 def check_answer(network: Network, federation: Federation, task: Task, dtype: torch.dtype) -> None:
     """Refuse a model that does not take a sample, or whose answer the task has no loss for."""
+    for samples, what in ((federation.train, "training"), (federation.test, "test")):
+        if task.units is not None and len(samples) and not task.units(samples.y).any():
+            raise UserError(f"no target of the {what} samples counts: all of them are {IGNORED}")
     answer = _answer(network, federation, dtype)
     if not leaves_of(answer) or not all(isinstance(part, Tensor) for part in leaves_of(answer)):
         raise UserError(f"the model answers with a {type(answer).__name__}; it must return tensors")

@@ -132,7 +132,7 @@ class _Probe:
             carry: Carry = {**training.begin(message, buffers, state, arrays), "w": w}
             index, round = (torch.tensor(number, device=self.device) for number in (_STEP, _ROUND))
             step, gradient_at = training.placed_step(carry, message, arrays, index, round)
-            gradient, value, after = training.gradient(gradient_at, carry, step)
+            gradient, value, after = gradient_at(w)
             direction, memory = self.experiment.method.chain.direction(w, gradient, carry["memory"], step)
             outputs = columns.read(step.forward(w).logits, slice(known))
         return {

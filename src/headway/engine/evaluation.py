@@ -103,7 +103,7 @@ def _relative(units: Tensor, clients: Sequence[np.ndarray]) -> Tensor:
     relative = torch.zeros_like(units)
     for rows in clients:
         own = units[torch.as_tensor(rows)]
-        relative[torch.as_tensor(rows)] = own / own.mean()
+        relative[torch.as_tensor(rows)] = own / own.mean() if own.any() else own
     return relative
 
 

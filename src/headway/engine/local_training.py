@@ -113,7 +113,7 @@ class LocalTraining:
         """
         step, gradient_at = self.placed_step(carry, message, arrays, index, round, width)
         w, chain, scenario = carry["w"], self.experiment.method.chain, self.experiment.scenario
-        gradient, value, buffers = self.gradient(gradient_at, carry, step)
+        gradient, value, buffers = gradient_at(w)
         clipped = _clipped(gradient, scenario.clip)
         direction, memory = chain.direction(w, clipped, carry["memory"], step, scenario.weight_decay)
         after: Carry = {
@@ -165,23 +165,25 @@ class LocalTraining:
             resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
             grad_at=lambda at: gradient_at(at)[0],
         )
-        return step, gradient_at
+        return step, gradient_at if method.chain.probe is None else self._probed(gradient_at, memory, step)
 
-    def gradient(self, gradient_at: Gradient, carry: Carry, step: Step) -> tuple[Vector, Tensor, Buffers]:
-        """The gradient that a local step takes: at w, or where the method's probe says.
+    def _probed(self, gradient_at: Gradient, memory: States, step: Step) -> Gradient:
+        """The gradient at the point that the method's probe goes to, as a function of the point it starts from.
 
-        Value and buffers are of the first pass; that is at w where the probe must see the gradient there.
+        Value and buffers are of the first pass; that is at the start where the probe must see the gradient there.
         """
-        w, memory, chain = carry["w"], carry["memory"], self.experiment.method.chain
-        if chain.probe is None:
-            return gradient_at(w)
-        ahead = chain.point(w, None, memory, step)
-        if ahead is not None:
-            return gradient_at(ahead)
-        gradient, value, buffers = gradient_at(w)
-        there = chain.point(w, gradient, memory, step)
-        assert there is not None, "a probe that has seen a gradient knows its point"
-        return gradient_at(there)[0], value, buffers
+        chain = self.experiment.method.chain
+
+        def gradient_ahead(w: Vector) -> tuple[Vector, Tensor, Buffers]:
+            ahead = chain.point(w, None, memory, step)
+            if ahead is not None:
+                return gradient_at(ahead)
+            gradient, value, buffers = gradient_at(w)
+            there = chain.point(w, gradient, memory, step)
+            assert there is not None, "a probe that has seen a gradient knows its point"
+            return gradient_at(there)[0], value, buffers
+
+        return gradient_ahead
 
     def upload(self, carry: Carry, message: Message, state: States, arrays: DeviceArrays) -> tuple[Upload, States]:
         """What the client sends back, and the state of slots that it keeps."""

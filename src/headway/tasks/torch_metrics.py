@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import warnings
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +25,10 @@ class Updated(Protocol):
     def reset(self) -> None: ...
 
 
+_UNDEFINED = "meaningless"
+"""Part of what torchmetrics says where it returns 0 for what does not exist, such as the AUROC of a single class."""
+
+
 def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
     """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together."""
     called = name or type(metric).__name__
@@ -35,19 +40,21 @@ def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
         outputs, targets = rows
         own = copy.deepcopy(metric)
         own.reset()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of classes that these samples do not have
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             try:
                 own.update(*_as_expected(metric, task, outputs, targets))
                 found = own.compute()
             except (ValueError, RuntimeError, TypeError, IndexError) as fault:
+                if len(targets) == 1:  # R² and others need two samples; with these the metric was tried
+                    return math.nan
                 cause = (str(fault).splitlines() or [type(fault).__name__])[0]
                 raise UserError(f"metric '{called}' of torchmetrics does not fit task {task}: {cause}") from fault
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise UserError(
                 f"metric '{called}' computes more than one number; ask it for their mean, such as average='macro'"
             )
-        return float(found)
+        return math.nan if any(_UNDEFINED in str(one.message) for one in said) else float(found)
 
     return Metric(called, rows, value, higher_is_better=metric.higher_is_better is not False)
 
