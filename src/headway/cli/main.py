@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, reproduce, sweep, scenario, methods, show, data, bench."""
+"""headway run, compare, resume, export, report, reproduce, sweep, scenario, methods, show, data, deploy, bench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, reproduce, sweep
+from headway.cli import bench, data, deploy, reproduce, sweep
 from headway.cli.ending import answered, resumable
 from headway.cli.flags import with_settings
 from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
@@ -33,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
