@@ -63,8 +63,8 @@ class Operator:
         except ValueError:
             found = {"success": False, "error-message": ended.stderr.strip() or ended.stdout.strip()}
         if not found.get("success"):
-            said = " ".join(str(found.get("error-message", "")).split())
-            raise UserError(f"flwr {' '.join(words[:2])}: {said[-400:]}; is the server at {self.superlink}?")
+            said = " ".join(str(found.get("error-message", "")).split())[-400:]
+            raise UserError(f"flwr {words[0]}: {said}" + ("" if "[code" in said else f"; is the server at {self.superlink}?"))
         return cast(dict[str, object], found)
 
     def admit(self, public: Path, name: str) -> str:

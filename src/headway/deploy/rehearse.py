@@ -77,18 +77,20 @@ def rehearse(plan: Plan, tell: Tell) -> Rehearsed:
         refused = scene.check_strangers() if plan.stranger else True
         refused &= scene.check_proxy()
         scene.play()
+        if not stage.end():
+            raise MachineError("a program of the rehearsal could not be ended")
+        tell("everything that was started has ended; the simulator plays the same attendance")
+        found = _compared(plan, apps, data, stage.folder / "simulated")
         if plan.keep:
             tell(f"keys, logs and states are kept in {stage.folder}")
-    tell("everything that was started has ended; the simulator plays the same attendance")
-    seconds = time.monotonic() - began
-    return Rehearsed(*_compared(plan, apps, data), plan.out, seconds, refused)
+    return Rehearsed(*found, plan.out, time.monotonic() - began, refused)
 
 
-def _compared(plan: Plan, apps: Apps, data: Mapping[str, Path]) -> tuple[float, float]:
+def _compared(plan: Plan, apps: Apps, data: Mapping[str, Path], out: Path) -> tuple[float, float]:
     """The gap between the run's model and the simulator's, and how large it may be."""
     server = flower.with_changes(apps.server, str(plan.out), plan.method, plan.settings)
     datasets = [flower.read(apps.site.data, str(data[name])) for name in read_roster(plan.out).names]
-    result = replay(server, datasets, plan.out)
+    result = replay(server, datasets, plan.out, out=out)
     return gap(plan.out, result), LIMITS.get(result.scenario.precision, LIMIT)
 
 
