@@ -19,6 +19,7 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.records import RoundRecord
 from headway.runs import best_models, splits
+from headway.runs.attendance import attendance_of
 from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import as_path
@@ -162,7 +163,7 @@ def experiment_of(folder: Path, method: Method | None = None, own: OwnObjects | 
         raise UserError(f"{folder} was run with its own model; give it again: headway.resume(…, model=…)")
     if scenario.data == "own" and "clients" not in own:
         raise UserError(f"{folder} was run with its own data; give it again: headway.resume(…, clients=…, test=…)")
-    return build(scenario, _method_of(folder, scenario, method), **own)
+    return build(scenario, _method_of(folder, scenario, method), **own, attendance=attendance_of(scenario))
 
 
 def _method_of(folder: Path, scenario: Scenario, given: Method | None) -> Method:

@@ -59,7 +59,7 @@ def resume(
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)
-    return drive(Job(experiment, folder, observer, called, watching, accept_changes))
+    return drive(Job(experiment, folder, observer, called, watching, accept_changes=accept_changes))
 
 
 def check_lengthens(scenario: Scenario) -> None:
