@@ -125,7 +125,7 @@ def site_experiment(
 
 
 def server_experiment(app: ServerApp, scenario: Scenario, method: Method, sizes: Sequence[int]) -> Experiment:
-    """The experiment at the server: a test set, two blank samples to try the network on, and of all clients their n_i."""
+    """The experiment at the server: a test set, two samples to try the network on, and of all clients their n_i."""
     federation = server_data(app, scenario)
     census = Census(np.asarray(sizes, np.int64), int(sum(sizes)))
     parts = OwnParts(app.model, app.task, app.padding)

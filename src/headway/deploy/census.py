@@ -10,9 +10,10 @@ from headway.deploy.binding import Common
 from headway.deploy.codes import Code, Refused
 from headway.deploy.messages import CensusAsk, Present, Refusal, as_record, message_of
 from headway.deploy.records import Record
-from headway.deploy.roster import Member, Reach, Roster
+from headway.deploy.roster import Reach
 from headway.deploy.site import NAME
 from headway.errors import UserError
+from headway.runs.roster import Member, Roster
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def present(record: Record | None, fault: str, expected: Expected) -> Present:
     if found.form != expected.form:
         raise Refused(
             Code.OTHER_SAMPLES,
-            f"site '{found.name}' has samples of another form: {found.form[:200]}, the server's are {expected.form[:200]}",
+            f"site '{found.name}' has samples of another form: {found.form[:200]}, the server's are "
+            f"{expected.form[:200]}",
         )
     return found
 

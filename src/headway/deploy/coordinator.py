@@ -13,17 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.deploy import census, roster
+from headway.deploy import census
 from headway.deploy.apps import ServerApp
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
 from headway.deploy.codes import Refused
-from headway.deploy.data import form_of
 from headway.deploy.deployable import check
 from headway.deploy.journal import Journal
 from headway.deploy.messages import Present
 from headway.deploy.remote import POLL, Parties, Sites, counted_in
-from headway.deploy.roster import Member, Reach, Roster
+from headway.deploy.roster import Reach, in_order
 from headway.deploy.terms import Clock, Terms
 from headway.deploy.transport import Ask, Transport
 from headway.engine.experiment import Experiment
@@ -31,6 +30,7 @@ from headway.errors import UserError
 from headway.methods.method import Method
 from headway.records import RoundRecord
 from headway.runs import folder as folders
+from headway.runs import roster
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.callbacks.of_run import every_callback
 from headway.runs.driver import Job, drive
@@ -41,6 +41,7 @@ from headway.runs.observer import Observer, as_observer
 from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.resume import lengthen
+from headway.runs.roster import Member, Roster, form_of
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 
@@ -184,7 +185,7 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
 
 def _roster(run: str, expected: Expected, found: Mapping[str, Present]) -> Roster:
     """The sites of a new run, in the order of their names."""
-    members = [Member(name, found[name].samples, found[name].fingerprint) for name in roster.in_order(list(found))]
+    members = [Member(name, found[name].samples, found[name].fingerprint) for name in in_order(list(found))]
     return Roster(run, expected.form, expected.common.classes, tuple(members))
 
 

@@ -28,6 +28,7 @@ from headway.deploy.codes import Code, Refused
 from headway.deploy.private import private_folder, write_private
 from headway.errors import UserError
 from headway.random import secret
+from headway.runs.roster import form_of
 from headway.trees import leaves_of
 
 SALT = 32
@@ -55,21 +56,6 @@ def _side(found: dict[str, Tensor], side: str, path: str | Path) -> Tensors:
     if not parts or (side in parts and len(parts) > 1):
         raise UserError(f"{path} must have either '{side}' or '{side}.NAME', a row a sample; it has {sorted(found)}")
     return parts[side] if side in parts else {name.partition(".")[2]: part for name, part in parts.items()}
-
-
-def form_of(samples: Samples) -> str:
-    """Types and shapes of a sample and its target, as the server and all sites must have them."""
-    sides = (("x", columns.parts(samples.inputs)), ("y", columns.parts(samples.y)))
-    return json.dumps(
-        [[side, name, _kind(part), list(part.shape[1:])] for side, one in sides for name, part in one.items()]
-    )
-
-
-def _kind(part: Tensor) -> str:
-    """How numbers are read: bytes are normalised, whole numbers are classes or tokens, others are taken as they are."""
-    if part.dtype == torch.uint8:
-        return "bytes"
-    return "numbers" if part.is_floating_point() else "whole"
 
 
 @dataclass(frozen=True)

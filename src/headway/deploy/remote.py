@@ -20,7 +20,7 @@ from headway.deploy.deployable import begins_with_model
 from headway.deploy.journal import Journal
 from headway.deploy.messages import Refusal, RoundAsk, as_record
 from headway.deploy.records import Record, flat, form_digest
-from headway.deploy.roster import Reach, Roster
+from headway.deploy.roster import Reach
 from headway.deploy.terms import Clock, Terms
 from headway.deploy.transport import Answer, Ask, Transport
 from headway.deploy.uploads import Arrived, Forms, arrived
@@ -34,6 +34,7 @@ from headway.engine.server import GlobalState, ServerMessage
 from headway.errors import Diverged, MachineError, UserError
 from headway.executors import ELSEWHERE
 from headway.records import FailedClient, RoundRecord
+from headway.runs.roster import Roster
 from headway.trees import leaves_of, nbytes
 
 POLL = 0.2

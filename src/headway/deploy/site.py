@@ -30,7 +30,7 @@ from headway.deploy.binding import (
     site_scenario,
 )
 from headway.deploy.codes import Code, Refused
-from headway.deploy.data import DataCache, SiteData, form_of
+from headway.deploy.data import DataCache, SiteData
 from headway.deploy.messages import (
     CensusAsk,
     Present,
@@ -53,6 +53,7 @@ from headway.engine.local_training import Upload
 from headway.engine.serial import ClientTrainer
 from headway.errors import Diverged, OutOfMemory
 from headway.runs.files import read_checked, sealed_json
+from headway.runs.roster import form_of
 from headway.trees import copied, leaves_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
