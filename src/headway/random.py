@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -143,6 +144,11 @@ def permutations(seed: int, purpose: str) -> Callable[[int], Tensor]:
     words = key(seed, purpose)
     draw = torch.Generator().manual_seed(words[0] << 31 ^ words[1])
     return lambda count: torch.randperm(count, generator=draw)
+
+
+def secret(size: int) -> bytes:
+    """Random bytes of the system that nobody can make again: for what is to stay unknown, never for a number."""
+    return os.urandom(size)
 
 
 def built(build: Callable[[], Built], seed: int, purpose: str) -> Built:

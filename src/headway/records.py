@@ -64,6 +64,8 @@ class RoundRecord(OverClients):
     partial: NotRequired[int]
     failed: NotRequired[int]
     failures: NotRequired[list[FailedClient]]
+    client_steps: NotRequired[list[int]]
+    """K_i of each of `clients`, where some did a part of their steps only."""
     rate: NotRequired[float]
     train_loss: NotRequired[float]
     update_norm: NotRequired[float]

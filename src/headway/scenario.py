@@ -112,6 +112,12 @@ class Scenario:
         most=100.0,
     )
 
+    attendance: str | None = _setting(
+        "stragglers",
+        None,
+        "folder of a run whose rounds are played again: who arrived, in which order and with how many steps",
+        later=True,
+    )
     on_failure: str = _setting(
         "stragglers",
         "stop",

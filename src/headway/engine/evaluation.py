@@ -255,6 +255,8 @@ def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) 
 def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
     """Over clients without test samples: their accuracies by their class mixes."""
     correct = scored.get("metric/accuracy")
+    if experiment.federation.is_elsewhere:
+        return {}  # what classes a client has is known to itself alone
     if not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
         return {}
     return proxy(_by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy()))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
-from headway.engine.executor import Executor
+from headway.engine.executor import Attended, Executor
 from headway.engine.experiment import Experiment
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
@@ -94,19 +94,34 @@ def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
     return {name: value for name, value in measures.items() if math.isfinite(value)}
 
 
+Attend = Callable[[int, GlobalState], Attended]
+"""Who takes part in a round that begins with this state."""
+
+
 def simulate(
-    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, *, watched: bool = False
+    experiment: Experiment,
+    executor: Executor,
+    store: ClientStore,
+    progress: Progress,
+    *,
+    watched: bool = False,
+    attend: Attend | None = None,
 ) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands.
 
-    `watched`: the clients' updates are measured in every round.
+    `watched`: the clients' updates are measured in every round. `attend` says who takes part where the scenario does
+    not.
     """
+    if attend is None:
+        attend = _drawn(experiment)
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with experiment.arithmetic():
-            cohort = experiment.client_rounds.cohort(number)
-            state, outcome = run_round(experiment, progress.model, store, executor, cohort, number, watched=watched)
+            found = attend(number, progress.model)
+            state, outcome = run_round(
+                experiment, progress.model, store, executor, found.cohort, number, watched=watched
+            )
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
             scores: dict[str, object] = {}
@@ -115,8 +130,19 @@ def simulate(
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        told = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
+        told = {
+            **_numbers(experiment, progress, outcome),
+            **scores,
+            **_metrics(experiment, number),
+            **found.notes,
+            **seconds,
+        }
         yield cast(RoundRecord, told), progress
+
+
+def _drawn(experiment: Experiment) -> Attend:
+    """Who takes part as the scenario draws it."""
+    return lambda round, state: Attended(experiment.client_rounds.cohort(round), {})
 
 
 def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:

@@ -11,7 +11,7 @@ from typing import IO
 
 from headway.engine import simulation
 from headway.engine.evaluation import client_table
-from headway.engine.executor import Executor
+from headway.engine.executor import Executor, RemoteExecutor
 from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
 from headway.engine.selection import inherited_executor
@@ -49,6 +49,8 @@ class Job:
     callbacks: Sequence[Hooked] = ()
     trackers: Mapping[str, Callback] = field(default_factory=dict)
     """By the names that were given for them."""
+    remote: RemoteExecutor | None = None
+    """Brings the uploads of clients at other places, in the place of an executor that trains them here."""
     accept_changes: bool = False
     """Whether data, an own model and an own method may be others than those that the run began with."""
 
@@ -64,18 +66,27 @@ def drive(job: Job) -> Result:
         checkpoint.facts.cost = cost_record(experiment.method)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        requested, threads = inherited_executor(requested, manifest["executor"], experiment.device), manifest["threads"]
+        threads = manifest["threads"]
+        if job.remote is None:
+            requested = inherited_executor(requested, manifest["executor"], experiment.device)
         if threads is None and experiment.scenario.deterministic:
             tell(f"{folder} does not say with how many threads it began; its bits depend on it")
     with execution.threads(experiment.scenario.deterministic, threads) as count:
         if checkpoint is not None:
             checkpoint.facts.threads = count
-        executor, label = execution.chosen(experiment, requested, tell)  # before the lock: workers would inherit it
+        executor, label = _executor(job, requested)  # before the lock: workers would inherit it
         try:
             with _open_rounds(folder) as file, Calls(callbacks, tell) as calls:
                 return _Run.begun(job, checkpoint, executor, file, calls).to_the_end(label)
         finally:
             executor.close()
+
+
+def _executor(job: Job, requested: str) -> tuple[Executor, str]:
+    """Whoever trains the clients, and its name with how it was chosen."""
+    if job.remote is not None:
+        return job.remote, job.remote.name
+    return execution.chosen(job.experiment, requested, job.observer.tell)
 
 
 def check_unchanged(folder: Path, experiment: Experiment, observer: Observer, accept: bool = False) -> Fingerprinted:
@@ -193,7 +204,8 @@ class _Run:
         if self.reason is not None:
             return iter(())
         experiment, watched = self.job.experiment, self.calls.measure_updates
-        return simulation.simulate(experiment, self.executor, self.store, self.progress, watched=watched)
+        attend = None if self.job.remote is None else self.job.remote.attend
+        return simulation.simulate(experiment, self.executor, self.store, self.progress, watched=watched, attend=attend)
 
     def _announce(self, label: str) -> None:
         experiment, observer = self.job.experiment, self.job.observer

@@ -1,0 +1,204 @@
+"""`deploy`: a run whose clients are sites at other places. Its folder is that of any run.
+
+    census ─▶ roster.json ─▶ round: ask, wait, aggregate, evaluate ─▶ checkpoint ─▶ round …
+
+The rounds, the checkpoints, callbacks and trackers are those of a simulation; `remote.Sites` stands in the place of
+the executor. The versions of the clients' states that counted are in the rounds' records, so the folder is all that a
+server needs to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.deploy import census
+from headway.deploy.apps import ServerApp
+from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
+from headway.deploy.census import Expected
+from headway.deploy.codes import Refused
+from headway.deploy.deployable import check
+from headway.deploy.journal import Journal
+from headway.deploy.messages import Present
+from headway.deploy.remote import POLL, Parties, Sites, counted_in
+from headway.deploy.roster import Reach, in_order
+from headway.deploy.terms import Clock, Terms
+from headway.deploy.transport import Ask, Transport
+from headway.engine.experiment import Experiment
+from headway.errors import UserError
+from headway.methods.method import Method
+from headway.records import RoundRecord
+from headway.runs import folder as folders
+from headway.runs import roster
+from headway.runs.callbacks.hooks import Callbacks, hooked
+from headway.runs.callbacks.of_run import every_callback
+from headway.runs.driver import Job, drive
+from headway.runs.files import as_path, slug
+from headway.runs.given import checked_method
+from headway.runs.load import loaded
+from headway.runs.observer import Observer, as_observer
+from headway.runs.reserve import reserve
+from headway.runs.result import Result
+from headway.runs.resume import lengthen
+from headway.runs.roster import Member, Roster, form_of
+from headway.runs.trackers.tracking import trackers
+from headway.scenario import Scenario
+
+
+def deploy(
+    app: ServerApp,
+    transport: Transport,
+    terms: Terms,
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    callbacks: Callbacks = (),
+    track: str | Sequence[str] = (),
+    clock: Clock | None = None,
+) -> Result:
+    """Run a method over sites, from the census to the last round; `resume` goes on from its folder's checkpoint."""
+    time = clock or Clock()
+    watching, called, seen_by = trackers(track, kept=True), hooked(callbacks), as_observer(observer)
+    folder = as_path("out", app.out)
+    before = roster.read(folder) if resume and (folder / roster.NAME).is_file() else None
+    if resume and before is None and not (folder / "scenario.toml").is_file():
+        raise UserError(f"{folder} is not the folder of a deployment; it has no {roster.NAME}")
+    method, sizes = checked_method(app.method), [1] * terms.sites if before is None else before.sizes
+    scenario = _settings(app, method)
+    experiment = server_experiment(app, scenario, method, sizes)
+    check(method, experiment.scenario, len(sizes), terms.quorum)
+    every_callback(experiment, called, watching)
+    if before is not None and folders.finished(folder) and folders.scenario(folder).rounds >= scenario.rounds:
+        return loaded(experiment, folder)
+    run = before.run if before is not None else f"{slug(folder.absolute().name)[:60] or 'run'}-{time.token()}"
+    expected = _expected(run, experiment)
+    parties = Parties(transport, terms, time, expected, seen_by.tell)
+    found, reach = _census(parties, before)
+    now = _roster(run, expected, found) if before is None else _admitted(before, found, reach, parties)
+    if now.sizes != sizes:
+        experiment = server_experiment(app, scenario, method, now.sizes)
+        check(method, experiment.scenario, len(now.sizes), terms.quorum)
+    if before is None and not resume:
+        reserve(folder, experiment.scenario)
+    elif scenario.rounds > folders.scenario(folder).rounds:
+        lengthen(folder, scenario.rounds)
+    if now != before:
+        roster.write(folder, now)
+    sites = _sites(experiment, folder, now, reach, parties)
+    changed = before is not None and now.accepted != before.accepted
+    return drive(Job(experiment, folder, _Watching(seen_by, sites), called, watching, sites, changed))
+
+
+def _settings(app: ServerApp, method: Method) -> Scenario:
+    """The scenario of a deployment: every site in every round, unless settings say otherwise."""
+    given = dict(app.settings)
+    for name in ("data", "partition", "clients", "data_dir", "split_seed", "seeds"):
+        if name in given:
+            raise UserError(f"{name} is a setting of simulations; the sites bring their own data")
+    if not given.keys() & {"participation", "cohort_size", "sampling"}:
+        given["participation"] = 1.0
+    if isinstance(app.model, str):
+        given["model"] = app.model
+    given = {"device": "cpu", "checkpoint_every": 1, **given, "method": method.name}
+    scenario = Scenario().changed(**given)
+    return scenario.changed(precision="fp32") if scenario.precision == "auto" else scenario
+
+
+def _expected(run: str, experiment: Experiment) -> Expected:
+    """What every site must have."""
+    common = Common.of(run, experiment.method, experiment.scenario, experiment.federation.classes)
+    method, model = method_digest(experiment.method), model_digest(experiment)
+    return Expected(common, method, model, form_of(experiment.federation.train))
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """The user's observer; the sites hear of each round that is saved."""
+
+    observer: Observer
+    sites: Sites
+
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        self.observer.begins(experiment, done, executor)
+
+    def round(self, record: RoundRecord) -> None:
+        self.sites.ended(record)
+        self.observer.round(record)
+
+    def tell(self, message: str) -> None:
+        self.observer.tell(message)
+
+
+def _sites(experiment: Experiment, folder: Path, now: Roster, reach: Reach, parties: Parties) -> Sites:
+    """The sites of a run, with what counted up to its checkpoint."""
+    journal = Journal(folder, parties.clock)
+    sites = Sites(experiment, now, reach, parties, journal)
+    done = folders.read(folder).rounds.records if folders.manifest(folder) is not None else []
+    sites.counted = counted_in(done)
+    rounds = {now.names[client]: int(each[-1].partition(".")[0]) for client, each in sites.counted.items()}
+    journal.begin(now.names, experiment.scenario.rounds, rounds)
+    journal.round = len(done)
+    for name, node in reach.node_of.items():
+        journal.seen(name, node)
+    journal.write()
+    return sites
+
+
+# ── census ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present], Reach]:
+    """Ask every node who it is, until all sites have answered or the waiting is over."""
+    transport, terms, clock, expected = parties.transport, parties.terms, parties.clock, parties.expected
+    wanted, end = terms.sites if before is None else len(before.members), clock.now() + terms.wait
+    reach, found, pending, asked = Reach(), dict[str, Present](), dict[str, str](), 0
+    start = clock.token()
+    while True:
+        asks = []
+        for node in reach.unknown(transport.nodes()):
+            if node not in pending.values():
+                asked += 1
+                pending[f"{start}-census-{asked}"] = node
+                asks.append(Ask(node, census.ask(expected.common, terms.accept_data), f"{start}-census-{asked}"))
+        if asks:
+            transport.send(asks, terms.wait)
+        for answer in transport.receive(POLL):
+            place = pending.pop(answer.id, None)
+            if place is None:
+                continue
+            try:
+                one = census.present(answer.record, answer.fault, expected)
+                census.check_name(one, reach)
+            except Refused as refused:
+                reach.refused[place] = f"{refused.code}: {refused.text}"
+                parties.tell(f"a site was refused: {reach.refused[place]}")
+                continue
+            found[one.name] = one
+            reach.place(one.name, place)
+        if (len(found) + len(reach.refused) >= wanted and not pending) or clock.now() >= end:
+            break
+    least = terms.sites if before is None else terms.quorum
+    census.complete(list(found), least, list(reach.refused.values()), terms.wait)
+    return found, reach
+
+
+def _roster(run: str, expected: Expected, found: Mapping[str, Present]) -> Roster:
+    """The sites of a new run, in the order of their names."""
+    members = [Member(name, found[name].samples, found[name].fingerprint) for name in in_order(list(found))]
+    return Roster(run, expected.form, expected.common.classes, tuple(members))
+
+
+def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, parties: Parties) -> Roster:
+    """The roster of a run that goes on; sites that are not what they were are refused, and are not asked."""
+    terms, now = parties.terms, before
+    for name, one in found.items():
+        try:
+            now = census.admitted(one, now, terms.accept_data, terms.lost_state == "start-anew")
+        except Refused as refused:
+            node = reach.node_of.pop(name)
+            reach.refused[node] = f"{refused.code}: {refused.text}"
+            parties.tell(f"site '{name}' was refused: {reach.refused[node]}")
+    names = [name for name in before.names if name in reach.node_of]
+    census.complete(names, terms.quorum, list(reach.refused.values()), terms.wait)
+    return now

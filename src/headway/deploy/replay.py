@@ -1,0 +1,49 @@
+"""The check of a deployment: the same rounds, simulated from the sites' data in one place, and the gap between both."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from headway.data.own_tests import OwnClients
+from headway.deploy.apps import ServerApp, built_model
+from headway.deploy.data import read_given
+from headway.runs.files import as_path
+from headway.runs.folder import read as read_folder
+from headway.runs.observer import Observer
+from headway.runs.result import Result
+from headway.runs.start import simulate
+from headway.scenario import Scenario
+
+
+def replay(
+    app: ServerApp, clients: OwnClients, run: str | Path, *, out: str | Path, observer: Observer | None = None
+) -> Result:
+    """Simulate the rounds of a deployment: who arrived, in which order and with how many steps.
+
+    `clients` are the data of the sites in the order of the roster, each in any form that a site's app takes.
+    """
+    folder = as_path("run", run)
+    found = read_folder(folder)
+    plain = Scenario()
+    settings = {
+        field.name: value
+        for field in fields(Scenario)
+        if (value := getattr(found.scenario, field.name)) != getattr(plain, field.name)
+    }
+    for name in ("method", "data", "partition", "clients", "model", "task", "metrics", "sampling", "over_selection"):
+        settings.pop(name, None)
+    seed = found.scenario.seed
+    model = built_model(app.model, seed)
+    return simulate(
+        app.method,
+        model=app.model if model is None and isinstance(app.model, str) else model,
+        clients=[read_given(one) for one in (clients.values() if hasattr(clients, "values") else clients)],
+        test=app.test,
+        task=app.task if app.task is not None else found.scenario.task,
+        metrics=app.metrics,
+        padding=app.padding,
+        out=out,
+        observer=observer,
+        **{**settings, "attendance": str(folder), "executor": "serial", "rounds": len(found.rounds.records)},
+    )
