@@ -16,7 +16,7 @@ from headway.deploy.loading import Apps, load
 from headway.deploy.operate import NewRounds, Operator
 from headway.deploy.processes import Child, Stage, free_ports, listens, wait_until
 from headway.deploy.replay import gap, replay
-from headway.deploy.roster import read as read_roster
+from headway.runs.roster import read as read_roster
 from headway.deploy.starts import Outcome, Setting, Start, new_name
 from headway.deploy.strangers import strangers
 from headway.deploy.terms import Terms
