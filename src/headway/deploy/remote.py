@@ -206,9 +206,11 @@ class Sites:
         if answer.id in self._meeting:
             self._met(answer, attempt.round)
             return
-        client = attempt.pending.pop(answer.id, None)
-        if client is None:
-            self.journal.event(attempt.round, "", "LATE", "an answer that is not waited for any more was dropped")
+        enough = len(attempt.uploads) >= attempt.wanted  # then who comes is late, and stays among those waited for
+        client = attempt.pending.get(answer.id) if enough else attempt.pending.pop(answer.id, None)
+        if enough or client is None:
+            name = "" if client is None else self._name(client)
+            self.journal.event(attempt.round, name, "LATE", "an answer that is not waited for any more was dropped")
             return
         name = self._name(client)
         try:
@@ -235,8 +237,6 @@ class Sites:
     def _refused(self, refused: Refused, client: int, attempt: _Attempt, sent: ServerMessage) -> None:
         """A client does not take part in this attempt; what must not be passed over ends the run."""
         name, code = self._name(client), refused.code
-        if code == Code.DOUBLED:
-            attempt.pending |= {}
         if code == Code.DIVERGED and self.experiment.scenario.on_failure == "stop":
             raise Diverged(
                 f"round {attempt.round}, site '{name}': the loss or the update is not a finite number; "
