@@ -60,7 +60,9 @@ def rehearse(folder: Path, *words: str, seconds: float) -> tuple[dict[str, objec
         "HOME": str(folder),
     }
     command = [str(PYTHON), "-m", "headway", "deploy", "rehearse", str(WARD), "--out", "run", "--json", *words]
-    ended = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, timeout=seconds, check=False)
+    ended = subprocess.run(
+        command, cwd=folder, env=around, capture_output=True, text=True, timeout=seconds, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout), ended.stderr
 

@@ -14,10 +14,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from command_line import called, one_line
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_line import called, one_line
 from headway.deploy import commands, faults, guard, processes, project, units
 from headway.deploy.commands import Address, Command
 from headway.deploy.faults import Kill
@@ -122,7 +122,9 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def every_command(state: Path) -> list[Command]:
-    site = commands.Site("a", Path("/keys/a"), Path("/ca.crt"), Address("fl.example.org", 443), state, Path("/srv/ward"))
+    site = commands.Site(
+        "a", Path("/keys/a"), Path("/ca.crt"), Address("fl.example.org", 443), state, Path("/srv/ward")
+    )
     return [commands.superlink(FILES, Address("127.0.0.1", 9092), state), commands.supernode(site)]
 
 
@@ -154,9 +156,7 @@ def test_what_a_site_tells_its_app_is_toml(programs: Path, tmp_path: Path) -> No
         "data": "/srv/ward",
     }
     with pytest.raises(UserError, match="cannot hold"):
-        commands.supernode(
-            commands.Site("a", Path("k"), Path("c"), Address("h", 1), tmp_path, Path('/srv/a"b'))
-        )
+        commands.supernode(commands.Site("a", Path("k"), Path("c"), Address("h", 1), tmp_path, Path('/srv/a"b')))
 
 
 @pytest.mark.parametrize(("text", "host", "port"), [("a.b:1", "a.b", 1), ("[::1]:443", "::1", 443)])

@@ -1,7 +1,8 @@
 """What trains at every site, and what leads it: this file is the same everywhere, the data is not."""
 
-import headway as hw
 from network import Net
+
+import headway as hw
 
 
 def data(folder):

@@ -67,7 +67,9 @@ def keys(
         from headway.deploy.commands import Address
         from headway.deploy.operate import Operator
 
-        number = Operator(Address.read("--superlink", superlink), ca.resolve(), state.resolve()).admit(admit, admit.stem)
+        number = Operator(Address.read("--superlink", superlink), ca.resolve(), state.resolve()).admit(
+            admit, admit.stem
+        )
         typer.echo(f"{admit.stem} may connect; Flower's number of it is {number}")
 
 
@@ -103,7 +105,9 @@ def join(
     ca: Annotated[Path, CA] = Path("ca.crt"),
     key: Annotated[Path | None, typer.Option("--key", help="the site's secret key; keys/NAME by default")] = None,
     state: Annotated[Path, STATE] = Path("/var/lib/headway"),
-    data: Annotated[Path | None, typer.Option("--data", help="the site's folder of data, given to data() of app.py")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="the site's folder of data, given to data() of app.py")
+    ] = None,
     port: Annotated[int, typer.Option(help="port of 127.0.0.1 for the site's own programs", min=1, max=65535)] = 9094,
     show: Annotated[bool, PRINT] = False,
     unit: Annotated[bool, UNIT] = False,

@@ -18,7 +18,6 @@ from headway.errors import MachineError, RunsFailed, UserError
 if TYPE_CHECKING:
     from headway.deploy.operate import Operator, Status
     from headway.deploy.starts import Setting, Start
-    from headway.deploy.terms import Terms
 
 METHOD = typer.Option("--method", help="another method than that of app.py, such as scaffold", show_default=False)
 ROUNDS = typer.Option("--rounds", help="another number of rounds than that of app.py", min=1, show_default=False)
@@ -37,7 +36,8 @@ def rehearse(
         str, typer.Option(help="what is killed, and in which round: site:2@3,server@1,link@4", show_default=False)
     ] = "",
     stranger: Annotated[
-        bool, typer.Option("--stranger", help="strangers try to connect too: with an unknown key, none, no TLS, another CA")
+        bool,
+        typer.Option("--stranger", help="strangers try to connect too: with an unknown key, none, no TLS, another CA"),
     ] = False,
     proxy: Annotated[
         bool, typer.Option("--proxy", help="sites connect through nginx, which forwards /v1/fleet/ alone")
@@ -116,11 +116,15 @@ def run(
         seconds=None if limit is None else duration("--limit", limit),
     )
     operator = Operator(
-        Address.read("--superlink", superlink or given.superlink), (ca or Path(given.authority)).absolute(), state.absolute()
+        Address.read("--superlink", superlink or given.superlink),
+        (ca or Path(given.authority)).absolute(),
+        state.absolute(),
     )
     folder = (out or _folder(project.resolve().name)).absolute()
     if folder.exists():
-        raise UserError(f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW")
+        raise UserError(
+            f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW"
+        )
     start = Start(
         new_name(),
         str(project.absolute()),
@@ -137,10 +141,12 @@ def run(
 def resume(
     run: Annotated[Path, RUN],
     state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+    rounds: Annotated[int | None, ROUNDS] = None,
     deadline: Annotated[str | None, DEADLINE] = None,
     quorum: Annotated[int | None, typer.Option(help="a round with fewer replies is void", min=1)] = None,
     lost_state: Annotated[
-        str | None, typer.Option(help="a site whose state is gone: stop, or start-anew as a newcomer", show_default=False)
+        str | None,
+        typer.Option(help="a site whose state is gone: stop, or start-anew as a newcomer", show_default=False),
     ] = None,
     accept_data: Annotated[
         list[str] | None, typer.Option(help="a site whose data has changed, and may; repeatable", show_default=False)
@@ -151,16 +157,21 @@ def resume(
     from headway.deploy.starts import new_name
 
     operator, last = _operator(run, state)
-    given: dict[str, object] = {
-        "deadline": None if deadline is None else duration("--deadline", deadline),
-        "quorum": quorum,
-        "lost_state": lost_state,
-        "accept_data": tuple(accept_data or ()) or None,
-    }
-    terms: Terms = dataclasses.replace(last.terms, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    before = last.terms
+    terms = dataclasses.replace(
+        before,
+        deadline=before.deadline if deadline is None else duration("--deadline", deadline),
+        quorum=before.quorum if quorum is None else quorum,
+        lost_state=lost_state or before.lost_state,
+        accept_data=tuple(accept_data or ()),
+    )
+    settings = {**last.settings, **_settings(rounds, None)}
     if operator.run_of(last).get("status", "").startswith(("running", "starting", "pending")):
         raise UserError(f"{run} is running; follow it with headway deploy status, or end it: headway deploy stop {run}")
-    _follow(operator, operator.submit(dataclasses.replace(last, name=new_name(), resume=True, terms=terms)))
+    _follow(
+        operator,
+        operator.submit(dataclasses.replace(last, name=new_name(), resume=True, terms=terms, settings=settings)),
+    )
 
 
 def status(run: Annotated[Path, RUN], json: Annotated[bool, JSON] = False) -> None:
@@ -217,25 +228,31 @@ def _follow(operator: Operator, start: Start) -> None:
     try:
         outcome = operator.follow(start, look)
     except KeyboardInterrupt:
-        raise Ended(f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130) from None
+        raise Ended(
+            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130
+        ) from None
     assert outcome is not None, "nothing here ends the following"
     if outcome.code == 2:
         raise UserError(outcome.line)
     if outcome.code:
         raise MachineError(f"{outcome.line}; go on with: headway deploy resume {start.out}")
-    if traffic := operator.run_of(start).get("traffic"):
-        typer.echo(f"on the wire: {traffic}")
+    if traffic := operator.run_of(start).get("network-traffic"):
+        typer.echo(f"on the wire, by Flower's count: {traffic['total-bytes']:,} bytes")
 
 
 def _table(found: Status) -> Table:
     """The sites of a run, one to a line."""
     waiting = set(found["waiting_for"])
-    table = Table(title=f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else ""))
+    table = Table(
+        title=f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
+    )
     for column in ("site", "client", "last seen", "last round that counted", "late", "lost", "now"):
         table.add_column(column)
     for site in found["sites"]:
         seen = site["last_seen"]
         ago = "never" if seen is None else f"{max(0.0, time.time() - seen):.0f} s ago"
         now = "waited for" if site["name"] in waiting else site["code"]
-        table.add_row(site["name"], str(site["index"]), ago, str(site["counted"]), str(site["late"]), str(site["lost"]), now)
+        table.add_row(
+            site["name"], str(site["index"]), ago, str(site["counted"]), str(site["late"]), str(site["lost"]), now
+        )
     return table

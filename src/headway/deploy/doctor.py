@@ -69,7 +69,9 @@ def _versions() -> Finding:
         except PackageNotFoundError:
             return Finding("versions", False, f"{name} is not installed; pip install 'headway[deploy]'")
     good = found[1].startswith("flwr 1.41.")
-    return Finding("versions", good, ", ".join(found) + ("" if good else "; flwr must be 1.41: pip install 'headway[deploy]'"))
+    return Finding(
+        "versions", good, ", ".join(found) + ("" if good else "; flwr must be 1.41: pip install 'headway[deploy]'")
+    )
 
 
 def _key(key: Path) -> Finding:
@@ -87,7 +89,9 @@ def _state(state: Path) -> Finding:
     if not state.is_dir():
         return Finding("state", True, f"{state} is not there yet; join makes it")
     if state.stat().st_mode & 0o077:
-        return Finding("state", False, f"{state} can be entered by others; it will hold states of clients: chmod 700 {state}")
+        return Finding(
+            "state", False, f"{state} can be entered by others; it will hold states of clients: chmod 700 {state}"
+        )
     free = shutil.disk_usage(state).free
     said = f"{state} has {free / 1e9:.1f} GB free"
     return Finding("state", free > FREE_BYTES, said if free > FREE_BYTES else f"{said}; a full disk stops the site")
@@ -139,7 +143,9 @@ def _why_no_tls(fault: Exception, address: Address, authority: Path) -> str:
         if "expired" in fault.verify_message:
             return "the server's certificate has expired; the operator makes another: headway deploy keys --host NAME"
         if "mismatch" in fault.verify_message or "not valid for" in fault.verify_message:
-            return f"the server's certificate is not for {address.host}; the operator adds it: headway deploy keys --host"
+            return (
+                f"the server's certificate is not for {address.host}; the operator adds it: headway deploy keys --host"
+            )
         return f"the server's certificate is not of the authority {authority} ({fault.verify_message})"
     if isinstance(fault, ssl.SSLError):
         return f"{address} does not speak TLS ({fault.reason})"
@@ -158,7 +164,9 @@ def _clock(answer: Answer) -> Finding:
         return Finding("clock", True, "the server does not say what time it is")
     off = abs(answer.clock)
     if off > CLOCK - 30:
-        return Finding("clock", False, f"this clock and the server's differ by {off:.0f} s; at most {CLOCK:.0f} s are allowed")
+        return Finding(
+            "clock", False, f"this clock and the server's differ by {off:.0f} s; at most {CLOCK:.0f} s are allowed"
+        )
     return Finding("clock", True, f"this clock and the server's differ by {off:.0f} s")
 
 
@@ -166,12 +174,16 @@ def _interfaces(address: Address, authority: Path, control: Answer, at_site: boo
     """The Fleet API must be reached, and from a site the Control API must not."""
     fleet = _ask(address, authority, *FLEET)
     found = fleet.status != 404
-    yield Finding("fleet", found, f"/v1/fleet/ answers {fleet.status}" + ("" if found else "; the proxy must forward it"))
+    yield Finding(
+        "fleet", found, f"/v1/fleet/ answers {fleet.status}" + ("" if found else "; the proxy must forward it")
+    )
     hidden = control.status == 404
     if hidden:
         yield Finding("control", True, "/v1/control/ is not reached: 404")
     elif at_site:
-        said = f"/v1/control/ answers {control.status}: whoever reaches it can run code at every site; the operator must put a"
-        yield Finding("control", False, f"{said} proxy before it that forwards /v1/fleet/ alone")
+        said = f"/v1/control/ answers {control.status}, so whoever reaches it can run code at every site"
+        yield Finding(
+            "control", False, f"{said}; the operator must put a proxy before it: headway deploy serve --proxy"
+        )
     else:
         yield Finding("control", True, f"/v1/control/ answers {control.status}; no site may reach this address")

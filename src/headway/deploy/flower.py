@@ -85,7 +85,7 @@ def record_of(content: RecordDict) -> Record:
 # ── a site ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class SiteClientApp(flwr.clientapp.ClientApp):
+class SiteClientApp(flwr.clientapp.ClientApp):  # type: ignore[misc]  # Flower is in an environment of its own
     """Flower's app of a site, and what it was made of."""
 
     def __init__(self, site: SiteApp) -> None:
@@ -147,7 +147,9 @@ def read(data: object, folder: object) -> object:
     if not takes_folder(data):
         return data()
     if not isinstance(folder, str):
-        raise UserError("data() of app.py takes a folder, but the site has none: headway deploy join NAME --data FOLDER")
+        raise UserError(
+            "data() of app.py takes a folder, but the site has none: headway deploy join NAME --data FOLDER"
+        )
     return data(Path(folder))
 
 
@@ -162,7 +164,7 @@ def takes_folder(data: Callable[..., object]) -> bool:
 # ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class LeadingServerApp(flwr.serverapp.ServerApp):
+class LeadingServerApp(flwr.serverapp.ServerApp):  # type: ignore[misc]
     """Flower's app of the server, and what it was made of."""
 
     def __init__(self, server: ServerApp) -> None:
@@ -269,7 +271,9 @@ class GridTransport:
         """What a message of Flower's says."""
         known = self._pending.pop(message.metadata.reply_to_message_id)
         if message.has_error():
-            return Answer(known, None, ERRORS.get(message.error.code, f"{Code.FAILED}: Flower's error {message.error.code}"))
+            return Answer(
+                known, None, ERRORS.get(message.error.code, f"{Code.FAILED}: Flower's error {message.error.code}")
+            )
         try:
             return Answer(known, record_of(message.content))
         except Refused as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import ipaddress
 import os
 import re
@@ -178,9 +179,7 @@ def _new_key() -> EllipticCurvePrivateKey:
 
 
 def _serialization() -> ModuleType:
-    from cryptography.hazmat.primitives import serialization
-
-    return serialization
+    return importlib.import_module("cryptography.hazmat.primitives.serialization")
 
 
 def _hash() -> SHA384:
@@ -248,6 +247,10 @@ def _general_name(host: str) -> GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    if not re.fullmatch(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*", host):
-        raise UserError(f"host is {shown(host)}; it must be a host name such as fl.example.org, or an address") from None
+    if not re.fullmatch(
+        r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*", host
+    ):
+        raise UserError(
+            f"host is {shown(host)}; it must be a host name such as fl.example.org, or an address"
+        ) from None
     return x509.DNSName(host)

@@ -1,4 +1,4 @@
-"""What an operator does with a running server: admit sites, start a run, follow it, stop it. By Flower's own commands."""
+"""What an operator does with a running server: admits sites, starts, follows and stops runs. By Flower's commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
@@ -26,10 +26,8 @@ SILENCE = 15.0
 """Seconds without news of a run, after which Flower is asked about it."""
 
 
-class FlowerRun(TypedDict, total=False):
-    """A run in the list of Flower's."""
-
-    status: str
+FlowerRun = TypedDict("FlowerRun", {"status": str, "network-traffic": Mapping[str, int]}, total=False)
+"""A run in the list of Flower's."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,17 @@ class Operator:
             found = {"success": False, "error-message": ended.stderr.strip() or ended.stdout.strip()}
         if not found.get("success"):
             said = " ".join(str(found.get("error-message", "")).split())[-400:]
-            raise UserError(f"flwr {words[0]}: {said}" + ("" if "[code" in said else f"; is the server at {self.superlink}?"))
+            raise UserError(
+                f"flwr {words[0]}: {said}" + ("" if "[code" in said else f"; is the server at {self.superlink}?")
+            )
         return cast(dict[str, object], found)
 
     def admit(self, public: Path, name: str) -> str:
         """Let the site of a public key connect; returns its number at Flower's."""
         if not public.is_file():
-            raise UserError(f"{public} is missing; a site sends its NAME.pub, which headway deploy keys --site NAME made")
+            raise UserError(
+                f"{public} is missing; a site sends its NAME.pub, which headway deploy keys --site NAME made"
+            )
         text = public.read_bytes()
         if b"PRIVATE KEY" in text:
             raise UserError(f"{public} is a secret key: it should never have left its site; ask for a new NAME.pub")

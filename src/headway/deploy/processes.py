@@ -109,10 +109,7 @@ class Stage:
 
     def end(self) -> bool:
         """End every process of the rehearsal; False where some could not be ended."""
-        if not guard.end_all(self.mark, PATIENCE, signal.SIGTERM):
-            ended = guard.end_all(self.mark, 10)
-        else:
-            ended = True
+        ended = guard.end_all(self.mark, PATIENCE, signal.SIGTERM) or guard.end_all(self.mark, 10)
         for child in self.children.values():
             child.process.poll()
         return ended

@@ -111,7 +111,7 @@ def rehearsal_data(folder: Path, sites: int) -> dict[str, Path]:
     found = sorted(place for place in folder.iterdir() if place.is_dir()) if folder.is_dir() else []
     if len(found) < sites:
         raise UserError(
-            f"{folder} has data of {len(found)} sites, but {sites} are to be played; it must hold one folder of data for "
-            "each site: add some, or use --sites"
+            f"{folder} has data of {len(found)} sites, but {sites} are to be played; it must have one folder of "
+            "data for each site: add some, or use --sites"
         )
     return {place.name: place for place in found[:sites]}

@@ -11,16 +11,17 @@ from pathlib import Path
 from headway.deploy import commands, flower, keys, operate, project, units
 from headway.deploy.commands import Address, Command
 from headway.deploy.faults import Kill
+from headway.deploy.journal import STATUS
 from headway.deploy.keys import ServerFiles
 from headway.deploy.loading import Apps, load
 from headway.deploy.operate import NewRounds, Operator
 from headway.deploy.processes import Child, Stage, free_ports, listens, wait_until
 from headway.deploy.replay import gap, replay
-from headway.runs.roster import read as read_roster
 from headway.deploy.starts import Outcome, Setting, Start, new_name
 from headway.deploy.strangers import strangers
 from headway.deploy.terms import Terms
 from headway.errors import MachineError, UserError
+from headway.runs.roster import read as read_roster
 
 LIMITS = {"fp64": 1e-9}
 LIMIT = 1e-5
@@ -124,7 +125,9 @@ class _Scene:
         calm = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         link = commands.superlink(files, address, state)
         link = replace(link, environment={**link.environment, **calm})
-        scene = cls(stage, plan, tell, files, link, {}, Operator(address, files.authority, state), door, NewRounds(plan.out))
+        scene = cls(
+            stage, plan, tell, files, link, {}, Operator(address, files.authority, state), door, NewRounds(plan.out)
+        )
         scene.start_server(proxy_port)
         for (name, place), own_port in zip(data.items(), own, strict=True):
             secret, public = keys.make_site_keys(stage.folder / "sites" / name, name)
@@ -218,7 +221,7 @@ class _Scene:
                 self.tell(f"{name} is started again")
         for line in self.rounds.lines():
             self.tell(line)
-        if not (self.plan.out / operate.STATUS).is_file():
+        if not (self.plan.out / STATUS).is_file():
             return False
         status = operate.read_status(self.plan.out)
         for kill in self.plan.kills:

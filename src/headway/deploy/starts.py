@@ -1,4 +1,4 @@
-"""What the command `headway deploy run` tells the server's app, and what the app tells it at its end: files of the operator.
+"""What `headway deploy run` tells the server's app, and what the app tells it at its end: files of the operator.
 
 Flower hands the configuration of a run to every site, so only a name goes through it. The rest lies in `STATE/starts`.
 """

@@ -77,5 +77,8 @@ def _reason(text: str, code: int) -> str:
     """Flower's exit code, and the line of a log after it that says why."""
     number = re.search(r"Exit Code: (\d+)", text)
     after = [line.strip() for line in text[number.end() if number else 0 :].splitlines() if line.strip()]
-    said = next((line for line in after if re.search(r"\[code: \d+\]|\[Errno|CERTIFICATE|disconnect|TLS", line)), after[0] if after else "")
+    said = next(
+        (line for line in after if re.search(r"\[code: \d+\]|\[Errno|CERTIFICATE|disconnect|TLS", line)),
+        after[0] if after else "",
+    )
     return f"{number[1] if number else code} {said[:160]}"
