@@ -16,6 +16,8 @@ from headway.errors import UserError, shown
 
 SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower's programs reach nobody but each other: both are on by default."""
+CONNECTION = "headway"
+"""The name of the server in Flower's settings."""
 QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
 """How often a new task is looked for, in seconds; one second by default."""
 
@@ -132,8 +134,8 @@ def connection(home: Path, address: Address, authority: Path) -> None:
     """Tell Flower's own commands under FLWR_HOME where the SuperLink is, by the name `headway`."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = (
-        '[superlink]\ndefault = "headway"\n\n'
-        f"[superlink.headway]\naddress = {_toml(str(address))}\nroot-certificates = {_toml(str(authority))}\n"
+        f"[superlink]\ndefault = {_toml(CONNECTION)}\n\n"
+        f"[superlink.{CONNECTION}]\naddress = {_toml(str(address))}\nroot-certificates = {_toml(str(authority))}\n"
     )
     path = home / "config.toml"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

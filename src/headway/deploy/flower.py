@@ -20,8 +20,12 @@ try:
     import flwr.clientapp
     import flwr.serverapp
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.cli.flower_config import read_superlink_connection
+    from flwr.cli.utils import init_http_client_from_connection
     from flwr.common.constant import ErrorCode
+    from flwr.proto.control_pb2 import ListRunsRequest
     from flwr.serverapp import Grid
+    from flwr.supercore.control.control_http_client import ControlHttpClient
 except ImportError as fault:
     from headway.errors import UserError
 
@@ -30,6 +34,7 @@ except ImportError as fault:
 from headway.data.own_samples import Padding
 from headway.deploy.apps import OwnModel, ServerApp, SiteApp, SitePlace
 from headway.deploy.codes import Code, Refused
+from headway.deploy.commands import CONNECTION
 from headway.deploy.coordinator import deploy
 from headway.deploy.messages import refusal
 from headway.deploy.records import Record, Scalar
@@ -218,7 +223,7 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
     outcome = Outcome(1, "the server's app ended without a word")
     try:
         app = with_changes(app, start.out, start.method, start.settings)
-        result = deploy(app, GridTransport(grid), start.terms, resume=start.resume)
+        result = deploy(app, GridTransport(grid, context.run_id), start.terms, resume=start.resume)
         outcome = Outcome(0, str(result.folder))
     except UserError as fault:
         outcome = Outcome(2, str(fault))
@@ -233,8 +238,9 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
 class GridTransport:
     """Carries messages between the server and the sites over Flower's grid."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(self, grid: Grid, run_id: int) -> None:
+        self.grid, self.run_id = grid, run_id
+        self._control: ControlHttpClient | None = None
         self._pending: dict[str, str] = {}
         self._failed: list[Answer] = []
 
@@ -280,5 +286,14 @@ class GridTransport:
             return Answer(known, None, f"{Code.BAD_REPLY}: {refused.text}")
 
     def traffic(self) -> int | None:
-        """Flower's own count is not given to apps."""
-        return None
+        """The bytes of this run by Flower's count, which leaves out what it need not send twice.
+
+        The count stands beside a run's numbers: where it cannot be had, the run goes on without it.
+        """
+        try:
+            if self._control is None:
+                self._control = init_http_client_from_connection(read_superlink_connection(CONNECTION))
+            run = self._control.ListRuns(ListRunsRequest(run_id=self.run_id)).run_dict[self.run_id]
+        except Exception:
+            return None
+        return int(run.bytes_sent + run.bytes_recv)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
-from headway.deploy.commands import Address, connection, program, surroundings
+from headway.deploy.commands import CONNECTION, Address, connection, program, surroundings
 from headway.deploy.journal import STATUS, SiteStatus
 from headway.deploy.keys import check_name
 from headway.deploy.starts import Outcome, Start, Starts
 from headway.errors import MachineError, UserError, shown
 
-CONNECTION = "headway"
-"""The name of the connection in Flower's settings."""
 LOOK = 0.5
 """Seconds between two looks at a run's folder."""
 SILENCE = 15.0
