@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
+from rich.table import Table
 
 from headway.cli import deploy_runs
 from headway.cli.deploy_options import CA, PROJECT, SERVER_STATE, STATE, SUPERLINK
+from headway.cli.screen import ENDLESS, JSON, print_json, screen
 from headway.errors import RunsFailed, UserError
 
 if TYPE_CHECKING:
@@ -163,3 +167,27 @@ def doctor(
         bad += not finding.good
     if bad:
         raise RunsFailed(f"{bad} thing{'s' if bad > 1 else ''} must be put right")
+
+
+@app.command()
+def methods(json: Annotated[bool, JSON] = False) -> None:
+    """List every method: whether it can be deployed, and what it needs of the sites."""
+    from headway.deploy.deployable import table
+
+    rows = table()
+    if json:
+        print_json([dataclasses.asdict(row) for row in rows])
+        return
+    shown = Table(box=box.SIMPLE_HEAD)
+    for column in (
+        "method",
+        "can be deployed",
+        "every site in every round",
+        "state at the site",
+        "server sees each upload",
+    ):
+        shown.add_column(column)
+    for row in rows:
+        marks = ("yes" if one else "–" for one in (row.needs_everybody, row.keeps_state, row.sees_each))
+        shown.add_row(row.name, "yes" if row.deployable else f"no: {row.why}", *marks)
+    screen(ENDLESS).print(shown)

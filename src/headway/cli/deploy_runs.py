@@ -102,12 +102,14 @@ def run(
 ) -> None:
     """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
     from headway.deploy.commands import Address
+    from headway.deploy.loading import check_method, load
     from headway.deploy.operate import Operator
     from headway.deploy.project import duration, read_federation
     from headway.deploy.starts import Start, new_name
     from headway.deploy.terms import Terms
 
     given = read_federation(project)
+    check_method(load(project).server, method)
     terms = Terms(
         sites=sites or given.sites,
         wait=duration("--wait", wait),
@@ -215,18 +217,9 @@ def _operator(run: Path, state: Path) -> tuple[Operator, Start]:
 
 def _follow(operator: Operator, start: Start) -> None:
     """Print a run's rounds as they end, and how it ended."""
-    from headway.deploy.operate import NewRounds
-
-    rounds = NewRounds(Path(start.out), seen=None if start.resume else 0)
     typer.echo(f"run: {start.out}")
-
-    def look() -> bool:
-        for line in rounds.lines():
-            typer.echo(line)
-        return False
-
     try:
-        outcome = operator.follow(start, look)
+        outcome = operator.follow(start, typer.echo)
     except KeyboardInterrupt:
         raise Ended(
             f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130

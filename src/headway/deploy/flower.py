@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -39,10 +40,12 @@ from headway.deploy.coordinator import deploy
 from headway.deploy.messages import refusal
 from headway.deploy.records import Record, Scalar
 from headway.deploy.site import answer
-from headway.deploy.starts import Outcome, Starts, server_state
+from headway.deploy.starts import Outcome, Starts, Told, server_state
 from headway.deploy.transport import Answer, Ask
+from headway.engine.experiment import Experiment
 from headway.errors import MachineError, UserError
 from headway.methods.method import Method
+from headway.records import RoundRecord
 from headway.tasks.known import OwnTask
 
 RECORD = "headway"
@@ -223,7 +226,8 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
     outcome = Outcome(1, "the server's app ended without a word")
     try:
         app = with_changes(app, start.out, start.method, start.settings)
-        result = deploy(app, GridTransport(grid, context.run_id), start.terms, resume=start.resume)
+        transport, speaker = GridTransport(grid, context.run_id), Speaker(starts.told(start.name))
+        result = deploy(app, transport, start.terms, resume=start.resume, observer=speaker)
         outcome = Outcome(0, str(result.folder))
     except UserError as fault:
         outcome = Outcome(2, str(fault))
@@ -233,6 +237,22 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
         raise
     finally:
         starts.end(start.name, outcome)
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Tells the operator's command what a run says; rounds are read from its folder."""
+
+    told: Told
+
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        self.told.add(f"task: {experiment.task_in_words}")
+
+    def round(self, record: RoundRecord) -> None:
+        pass
+
+    def tell(self, message: str) -> None:
+        self.told.add(message)
 
 
 class GridTransport:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.deploy.apps import ServerApp, SiteApp
+from headway.deploy.deployable import row_of
 from headway.deploy.flower import LeadingServerApp, SiteClientApp
 from headway.errors import UserError, in_words, shown
+from headway.runs.given import checked_method
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ def load(project: Path) -> Apps:
     if not isinstance(server, LeadingServerApp):
         raise UserError(f"serverapp of {path} is {shown(server)}; it must be made by hw.server_app(…)")
     return Apps(client.site, server.server)
+
+
+def check_method(app: ServerApp, other: str | None) -> None:
+    """Refuse a method that cannot be deployed, before anything is started."""
+    row = row_of(checked_method(other or app.method))
+    if not row.deployable:
+        raise UserError(f"{row.name} cannot be deployed: {row.why}; headway deploy methods lists those that can")
 
 
 def _read(name: str, path: Path) -> object:

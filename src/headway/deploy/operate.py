@@ -95,11 +95,23 @@ class Operator:
         """Stop a run; its folder stays, and can be resumed."""
         self.flower("stop", str(start.run_id), CONNECTION)
 
-    def follow(self, start: Start, look: Callable[[], bool]) -> Outcome | None:
-        """Wait for the end of a start; `look` is called again and again, and ends the waiting where it returns True."""
+    def follow(
+        self, start: Start, tell: Callable[[str], None], look: Callable[[], bool] = lambda: False
+    ) -> Outcome | None:
+        """Wait for the end of a start, and tell what happens.
+
+        `look` is called again and again, and ends the waiting where it returns True; then there is no outcome.
+        """
         starts, folder, heard = Starts(self.state), Path(start.out), time.monotonic()
-        news = _news(folder)
+        news, told = _news(folder), starts.told(start.name)
+        rounds = NewRounds(folder, seen=None if start.resume else 0)
+
+        def tell_news() -> None:
+            for line in (*told.lines(), *rounds.lines()):
+                tell(line)
+
         while (outcome := starts.outcome(start.name)) is None:
+            tell_news()
             if look():
                 return None
             time.sleep(LOOK)
@@ -110,7 +122,7 @@ class Operator:
                 if (status := self.run_of(start).get("status", "gone")).startswith(("finished", "gone")):
                     time.sleep(LOOK)
                     return starts.outcome(start.name) or Outcome(1, f"the server's app has ended: {status}")
-        look()
+        tell_news()
         return outcome
 
 

@@ -13,8 +13,8 @@ from headway.deploy.commands import Address, Command
 from headway.deploy.faults import Kill
 from headway.deploy.journal import STATUS
 from headway.deploy.keys import ServerFiles
-from headway.deploy.loading import Apps, load
-from headway.deploy.operate import NewRounds, Operator
+from headway.deploy.loading import Apps, check_method, load
+from headway.deploy.operate import Operator
 from headway.deploy.processes import Child, Stage, free_ports, listens, wait_until
 from headway.deploy.replay import gap, replay
 from headway.deploy.starts import Outcome, Setting, Start, new_name
@@ -49,6 +49,11 @@ class Plan:
     keep: bool = False
     deadline: float = 180.0
 
+    @property
+    def terms(self) -> Terms:
+        """Where nobody is killed, every site has to answer in every round."""
+        return Terms(self.sites, wait=300.0, deadline=self.deadline, quorum=1 if self.kills else self.sites)
+
 
 @dataclass(frozen=True)
 class Rehearsed:
@@ -71,6 +76,7 @@ def rehearse(plan: Plan, tell: Tell) -> Rehearsed:
     began = time.monotonic()
     apps = load(plan.project)
     data = project.rehearsal_data(plan.project / project.read_federation(plan.project).rehearsal, plan.sites)
+    check_method(apps.server, plan.method)
     if plan.out.exists():
         raise UserError(f"{plan.out} is there already; give another folder: --out NEW")
     with Stage(plan.keep) as stage:
@@ -108,8 +114,6 @@ class _Scene:
     operator: Operator
     door: Address
     """Where sites connect: the SuperLink, or the proxy before it."""
-    rounds: NewRounds
-    """Of the run's folder."""
     back: dict[str, float] = field(default_factory=dict)
     """When a site that was killed is started again."""
     done: set[Kill] = field(default_factory=set)
@@ -125,9 +129,7 @@ class _Scene:
         calm = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         link = commands.superlink(files, address, state)
         link = replace(link, environment={**link.environment, **calm})
-        scene = cls(
-            stage, plan, tell, files, link, {}, Operator(address, files.authority, state), door, NewRounds(plan.out)
-        )
+        scene = cls(stage, plan, tell, files, link, {}, Operator(address, files.authority, state), door)
         scene.start_server(proxy_port)
         for (name, place), own_port in zip(data.items(), own, strict=True):
             secret, public = keys.make_site_keys(stage.folder / "sites" / name, name)
@@ -187,7 +189,7 @@ class _Scene:
 
     def play(self) -> None:
         """Run the method to its end, killing what is to be killed and going on."""
-        plan, terms = self.plan, Terms(sites=self.plan.sites, deadline=self.plan.deadline, wait=300.0)
+        plan, terms = self.plan, self.plan.terms
         start = Start(
             new_name(),
             str(plan.project.resolve()),
@@ -197,11 +199,11 @@ class _Scene:
             settings=plan.settings,
         )
         self.tell("the run begins")
-        outcome = self.operator.follow(self.operator.submit(start), self.look)
+        outcome = self.operator.follow(self.operator.submit(start), self.tell, self.look)
         while outcome is None:
             self.tell("the run is resumed from its checkpoint")
             start = replace(start, name=new_name(), resume=True)
-            outcome = self.operator.follow(self.operator.submit(start), self.look)
+            outcome = self.operator.follow(self.operator.submit(start), self.tell, self.look)
         self.raise_failure(outcome)
         if missing := [str(kill) for kill in plan.kills if kill not in self.done]:
             raise MachineError(f"the run ended before {', '.join(missing)} could be killed")
@@ -213,14 +215,12 @@ class _Scene:
             raise MachineError(f"{outcome.line}; the logs say more: rehearse again with --keep")
 
     def look(self) -> bool:
-        """Tell what is new, start sites again, and kill; True where the server's app was killed."""
+        """Start sites again, and kill; True where the server's app was killed."""
         for name, moment in list(self.back.items()):
             if time.monotonic() > moment:
                 del self.back[name]
                 self.stage.start(name, self.site[name])
                 self.tell(f"{name} is started again")
-        for line in self.rounds.lines():
-            self.tell(line)
         if not (self.plan.out / STATUS).is_file():
             return False
         status = operate.read_status(self.plan.out)

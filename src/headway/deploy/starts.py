@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.deploy.private import private_folder, write_private
+from headway.deploy.private import append_private, private_folder, write_private
 from headway.deploy.terms import Terms
 from headway.errors import UserError, shown
 
@@ -81,6 +81,10 @@ class Starts:
                 return start
         raise UserError(f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER")
 
+    def told(self, name: str) -> Told:
+        """What the app of a start says."""
+        return Told(self.folder / f"{name}.told")
+
     def end(self, name: str, outcome: Outcome) -> None:
         write_private(self.folder / f"{name}.outcome", json.dumps(dataclasses.asdict(outcome)).encode())
 
@@ -90,6 +94,25 @@ class Starts:
             return Outcome(**json.loads((self.folder / f"{name}.outcome").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
+
+
+@dataclass
+class Told:
+    """What the server's app says for people, in a file that the operator's command reads."""
+
+    path: Path
+    read: int = 0
+
+    def add(self, line: str) -> None:
+        append_private(self.path, line)
+
+    def lines(self) -> list[str]:
+        """What was not read yet."""
+        if not self.path.is_file():
+            return []
+        whole = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        new, self.read = whole[self.read :], len(whole)
+        return new
 
 
 def new_name() -> str:
