@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import safetensors.numpy
+
+from headway.deploy.commands import Command
+from headway.deploy.processes import Child, Stage, free_ports, listens, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 WARD = ROOT / "examples" / "ward"
@@ -105,3 +110,99 @@ def test_through_a_proxy_strangers_and_control_are_refused(folder: Path) -> None
     assert "/v1/control/ is not reached: 404" in told
     for who in ("a key that was not admitted", "no key", "no TLS", "another authority"):
         assert f"refused  {who}: 305" in told
+
+
+# ── a deployment by its own commands ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Hand:
+    """An operator and three sites at their shells."""
+
+    def __init__(self, folder: Path, stage: Stage) -> None:
+        self.folder, self.stage = folder, stage
+        self.port, *self.ports = free_ports(4)
+        self.around = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+
+    def headway(self, words: str, code: int = 0) -> str:
+        """What a command prints on both streams; its exit code is as it should be."""
+        ended = subprocess.run(
+            [str(PYTHON), "-m", "headway", "deploy", *shlex.split(words)],
+            cwd=self.folder,
+            env={**os.environ, **self.around},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert ended.returncode == code, ended.stdout
+        return ended.stdout
+
+    def start(self, name: str, words: str) -> Child:
+        """Start a command that stays, in the folder of this deployment."""
+        shell = f"cd {shlex.quote(str(self.folder))} && exec {shlex.quote(str(PYTHON))} -m headway deploy {words}"
+        return self.stage.start(name, Command(("sh", "-c", shell), self.around))
+
+    def site(self, number: int) -> str:
+        return (
+            f"join site-{number} --ca keys/ca.crt --superlink localhost:{self.port} --key at-{number}/site-{number} "
+            f"--state at-{number}/state --data ward/rehearsal/site-{number} --port {self.ports[number - 1]}"
+        )
+
+    def begin(self) -> None:
+        """Everything up to the first run, as the tutorial has it."""
+        self.headway("init ward")
+        self.headway("keys --host localhost --host 127.0.0.1 --out keys")
+        served = self.start("serve", f"serve --keys keys --state server --address 127.0.0.1:{self.port}")
+        assert wait_until(lambda: listens(self.port), 120, [served])
+        at = f"--superlink 127.0.0.1:{self.port} --ca keys/ca.crt"
+        for number in (1, 2, 3):
+            self.headway(f"keys --site site-{number} --out at-{number}")
+            self.headway(f"keys --admit at-{number}/site-{number}.pub {at} --state server")
+            self.start(f"site-{number}", self.site(number))
+        run = f"run ward --sites 3 --quorum 1 --deadline 3m --rounds 1 --out run {at} --state server"
+        assert "round 1, 3 sites counted" in self.headway(run)
+
+    def resume(self, rounds: int, more: str = "") -> str:
+        return self.headway(f"resume run --rounds {rounds} --state server {more}")
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Iterator[Hand]:
+    with Stage() as stage:
+        hand = Hand(tmp_path, stage)
+        hand.begin()
+        yield hand
+    assert stage.left() == []
+
+
+def change_a_sample(path: Path) -> None:
+    """One pixel of one sample in the middle of the data becomes another."""
+    tensors = safetensors.numpy.load_file(path)
+    middle = len(tensors["x"]) // 2
+    tensors["x"][middle, 0, 8, 8] ^= 1
+    safetensors.numpy.save_file(tensors, path)
+
+
+@pytest.mark.soak
+def test_sites_that_are_not_what_they_were_are_refused_in_one_line(hand: Hand) -> None:
+    data, folder = hand.folder / "ward/rehearsal/site-2/cohort.safetensors", hand.folder
+    before = data.read_bytes()
+    change_a_sample(data)
+    said = hand.resume(2)
+    assert [line for line in said.splitlines() if "DATA_CHANGED" in line and "site-2" in line], said
+    assert "round 2, 2 sites counted" in said
+    assert "round 3, 3 sites counted" in hand.resume(3, "--accept-data site-2")
+    data.write_bytes(before)
+    shutil.rmtree(folder / "at-3" / "state" / "headway")
+    said = hand.resume(4, "--accept-data site-2")
+    assert [line for line in said.splitlines() if "STATE_LOST" in line and "site-3" in line], said
+    assert "round 4, 2 sites counted" in said
+    said = hand.resume(5, "--lost-state start-anew")
+    assert "round 5, 3 sites counted" in said
+    network = folder / "ward" / "network.py"
+    network.write_text(network.read_text().replace("Linear(8 * 8 * 8, 3)", "Linear(8 * 8 * 8, 3, bias=False)"))
+    said = hand.headway("resume run --rounds 6 --state server", code=2)
+    assert said.count("\nheadway: ") + said.startswith("headway: ") == 1, said
+    shown = hand.headway("status run")
+    assert all(f"site-{number}" in shown for number in (1, 2, 3))
