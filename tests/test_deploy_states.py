@@ -1,4 +1,4 @@
-"""Clients' states lie at the sites, and both sides stay together whatever is lost, and whatever the server goes back to."""
+"""Clients' states lie at the sites: both sides stay together whatever is lost, and whatever the server goes back to."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import Census, Federation, Samples
-from headway.data.own_data import federate
+from headway.data.held_out import rows_held_out
+from headway.data.own_data import NUMERIC, federate
 from headway.data.own_samples import Padding
 from headway.deploy.apps import OwnModel, ServerApp, built_model
 from headway.deploy.codes import Code, Refused
@@ -33,14 +34,15 @@ from headway.methods.method import Method
 from headway.methods.slots import Message
 from headway.runs.digest import content, digest
 from headway.runs.given import catalogue_method
+from headway.runs.roster import blank_samples
 from headway.scenario import Scenario, settings_of
 from headway.tasks.known import OwnTask
 from headway.trees import tree_map
 
 VERSION = str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])
 """Of Headway: a site and a server of different versions refuse each other."""
-_LOCAL = (settings_of("execution") - {"precision", "deterministic"}) | settings_of("watching")
-_AT_SERVER = _LOCAL | {"method", "seeds", "data", "partition", "split_seed", "clients", "participation"}
+_LOCAL = (settings_of("execution") - {"precision", "deterministic"}) | (settings_of("watching") - {"metrics"})
+_AT_SERVER = _LOCAL | {"method", "seeds", "data", "partition", "clients", "participation"}
 _AT_SERVER |= {"cohort_size", "sampling", "profile", "dropout", "stragglers", "over_selection", "on_failure"}
 _AT_SERVER |= {"attendance"}
 _AT_SERVER -= {"client_test"}
@@ -60,6 +62,8 @@ class Common:
     @classmethod
     def of(cls, run: str, method: Method, scenario: Scenario, classes: int) -> Common:
         told = {name: value for name, value in scenario.as_dict().items() if name not in _AT_SERVER}
+        if ":" in str(told.get("metrics", "")):
+            del told["metrics"]  # objects and other libraries' metrics are not sums over samples
         return cls(run, VERSION, method.name, json.dumps(told, sort_keys=True), classes)
 
 
@@ -117,16 +121,34 @@ def site_experiment(
     """The experiment at a site: its own samples, and of all others their number. `sizes` are N and Σ n_i."""
     population, total = sizes
     scenario = site_scenario(common.scenario, population)
+    kept, _ = own_rows(scenario, len(samples), client)
     known = np.zeros(population, np.int64)
-    known[client] = len(samples)
-    rows = Census(known, total, {client: np.arange(len(samples))})
+    known[client] = len(kept)
+    rows = Census(known, total, {client: kept})
     federation = Federation(samples, samples.rows(np.arange(min(2, len(samples)))), rows, common.classes)
     return _built(scenario, method, parts, federation)
 
 
-def server_experiment(app: ServerApp, scenario: Scenario, method: Method, sizes: Sequence[int]) -> Experiment:
-    """The experiment at the server: a test set, two samples to try the network on, and of all clients their n_i."""
+def own_rows(scenario: Scenario, samples: int, client: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows that a client trains on, rows that it is judged on) of its own samples."""
+    rows = np.arange(samples)
+    if scenario.client_test is None:
+        return rows, rows[:0]
+    return rows_held_out(rows, scenario.client_test, scenario.split_seed, client, "client_test")
+
+
+def server_experiment(
+    app: ServerApp, scenario: Scenario, method: Method, sizes: Sequence[int], form: str | None = None
+) -> Experiment:
+    """The experiment at the server: a test set, two samples to try the network on, and of all clients their n_i.
+
+    `form` is that of the sites' samples, for a server without a test set.
+    """
     federation = server_data(app, scenario)
+    if app.test is None and form is not None:
+        blank = blank_samples(form)
+        federation = replace(federation, train=blank, test=blank)
+        _check_sample(app, federation, "sites have")
     census = Census(np.asarray(sizes, np.int64), int(sum(sizes)))
     parts = OwnParts(app.model, app.task, app.padding)
     return _built(scenario, method, parts, replace(federation, clients=census), app.metrics)
@@ -145,7 +167,9 @@ def server_data(app: ServerApp, scenario: Scenario) -> Federation:
     """The server's test set, and two samples of its form as training data, on which nobody trains."""
     task = "own" if app.task is not None else scenario.task
     if app.test is None:
-        raise UserError("the server has no test set; give test=…, samples that judge the model")
+        return _without_test(app, scenario)
+    if scenario.client_test is not None:
+        raise UserError("test and client_test are both given; the server's test set judges the model: leave one out")
     whole = federate([app.test], None, task=task, padding=app.padding)
     _check_sample(app, whole)
     rows = np.arange(len(whole.train))
@@ -156,11 +180,20 @@ def server_data(app: ServerApp, scenario: Scenario) -> Federation:
     return Federation(blank, whole.train, [np.arange(2)], classes)
 
 
-def _check_sample(app: ServerApp, federation: Federation) -> None:
+def _without_test(app: ServerApp, scenario: Scenario) -> Federation:
+    """Blank samples of the form that was given, where the server has no samples."""
+    if app.sample is None or app.classes is None:
+        raise UserError("the server has no test set; give test=…, or sample=(…) and classes=…, the form of a sample")
+    x = torch.zeros((2, *app.sample))
+    labels = bool(app.classes) and scenario.task not in NUMERIC
+    y = torch.zeros(2, dtype=torch.int64 if labels else torch.float32)
+    blank = Samples(x, y)
+    return Federation(blank, blank, [np.arange(2)], app.classes)
+
+
+def _check_sample(app: ServerApp, federation: Federation, who: str = "test set has") -> None:
     if app.sample is not None and federation.sample_shape != tuple(app.sample):
-        raise UserError(
-            f"sample is {tuple(app.sample)}, but the test set has samples of shape {federation.sample_shape}"
-        )
+        raise UserError(f"sample is {tuple(app.sample)}, but the {who} samples of shape {federation.sample_shape}")
 
 
 def trial_experiment(experiment: Experiment) -> Experiment:

@@ -24,8 +24,8 @@ class Expected:
     method: str
     model: str
     """Digests."""
-    form: str
-    """Types and shapes of a sample and its target."""
+    form: str | None
+    """Types and shapes of a sample and its target; None where the server has none to compare with."""
 
 
 def ask(common: Common, accept_data: Sequence[str]) -> Record:
@@ -54,11 +54,11 @@ def present(record: Record | None, fault: str, expected: Expected) -> Present:
             raise Refused(
                 code, f"site '{found.name}' has another {what}: its digest is {mine[:12]}, the server's {theirs[:12]}"
             )
-    if found.form != expected.form:
+    if expected.form not in (None, found.form):
         raise Refused(
             Code.OTHER_SAMPLES,
             f"site '{found.name}' has samples of another form: {found.form[:200]}, the server's are "
-            f"{expected.form[:200]}",
+            f"{str(expected.form)[:200]}",
         )
     return found
 

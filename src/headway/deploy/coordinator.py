@@ -10,7 +10,7 @@ server needs to go on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.deploy import census
@@ -72,12 +72,12 @@ def deploy(
     if before is not None and folders.finished(folder) and folders.scenario(folder).rounds >= scenario.rounds:
         return loaded(experiment, folder)
     run = before.run if before is not None else f"{slug(folder.absolute().name)[:60] or 'run'}-{time.token()}"
-    expected = _expected(run, experiment)
-    parties = Parties(transport, terms, time, expected, seen_by.tell)
+    expected = _expected(run, experiment, app.test is not None)
+    parties = Parties(transport, terms, time, expected, app.test is not None, seen_by.tell)
     found, reach = _census(parties, before)
     now = _roster(run, expected, found) if before is None else _admitted(before, found, reach, parties)
-    if now.sizes != sizes:
-        experiment = server_experiment(app, scenario, method, now.sizes)
+    if now.sizes != sizes or app.test is None:
+        experiment = server_experiment(app, scenario, method, now.sizes, now.form)
         check(method, experiment.scenario, len(now.sizes), terms.quorum)
     if before is None and not resume:
         reserve(folder, experiment.scenario)
@@ -85,6 +85,7 @@ def deploy(
         lengthen(folder, scenario.rounds)
     if now != before:
         roster.write(folder, now)
+    parties = replace(parties, expected=replace(expected, form=now.form))
     sites = _sites(experiment, folder, now, reach, parties)
     changed = before is not None and now.accepted != before.accepted
     return drive(Job(experiment, folder, _Watching(seen_by, sites), called, watching, sites, changed))
@@ -105,11 +106,11 @@ def _settings(app: ServerApp, method: Method) -> Scenario:
     return scenario.changed(precision="fp32") if scenario.precision == "auto" else scenario
 
 
-def _expected(run: str, experiment: Experiment) -> Expected:
+def _expected(run: str, experiment: Experiment, has_samples: bool) -> Expected:
     """What every site must have."""
     common = Common.of(run, experiment.method, experiment.scenario, experiment.federation.classes)
     method, model = method_digest(experiment.method), model_digest(experiment)
-    return Expected(common, method, model, form_of(experiment.federation.train))
+    return Expected(common, method, model, form_of(experiment.federation.train) if has_samples else None)
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,12 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
 
 def _roster(run: str, expected: Expected, found: Mapping[str, Present]) -> Roster:
     """The sites of a new run, in the order of their names."""
+    forms = {found[name].form: name for name in reversed(in_order(list(found)))}
+    if len(forms) > 1:
+        (one, mine), (other, theirs) = list(forms.items())[:2]
+        raise UserError(f"the samples of site '{mine}' are of the form {one}, those of site '{theirs}' {other}")
     members = [Member(name, found[name].samples, found[name].fingerprint) for name in in_order(list(found))]
-    return Roster(run, expected.form, expected.common.classes, tuple(members))
+    return Roster(run, next(iter(forms)), expected.common.classes, tuple(members))
 
 
 def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, parties: Parties) -> Roster:

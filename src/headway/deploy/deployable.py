@@ -63,7 +63,6 @@ def table() -> list[Row]:
 
 _SIMULATED = {
     "validation": "sites hold no samples out for a validation",
-    "global_loss": "the loss on all clients' data is not asked of sites",
     "dropout": "real sites drop out by themselves",
     "attendance": "who takes part is decided by the sites",
 }
@@ -75,11 +74,6 @@ def check(method: Method, scenario: Scenario, sites: int, quorum: int) -> None:
     row = row_of(method)
     if not row.deployable:
         raise UserError(f"{method.name} cannot be deployed: {row.why}; use another method, such as fedavg")
-    if method.keeps_best:
-        raise UserError(
-            f"{method.name} cannot be deployed: its output is the model of least loss on all clients' data, which no "
-            "site can tell alone; use another method, such as fedavgm"
-        )
     if row.needs_everybody and (quorum < sites or scenario.participation != 1.0):
         raise UserError(
             f"{method.name} needs every site in every round, and the quorum is {quorum} of {sites}; "

@@ -118,10 +118,14 @@ class ScoreAsk:
     method: str
     scenario: str
     classes: int
+    round: int
     client: int
     population: int
     total: int
     counted: str
+    """The version of the client's state, for statistics of its own; empty for a newcomer."""
+    trains: bool
+    """Whether the loss on the training samples is asked for."""
     form: str
     arrays: Arrays = field(repr=False)
 
@@ -133,7 +137,6 @@ class Scored:
     kind: ClassVar[str] = "scored"
     run: str
     client: int
-    samples: int
     sums: str
     """Sums by name, as JSON."""
 

@@ -8,7 +8,7 @@ lost. With fewer than the quorum the round is void: nothing has changed, and eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.data.batches import planned_steps
 from headway.data.cohort import Cohort
@@ -18,6 +18,7 @@ from headway.deploy.census import Expected
 from headway.deploy.codes import Code, Refused
 from headway.deploy.deployable import begins_with_model
 from headway.deploy.journal import Journal
+from headway.deploy.judging import Judging, Sums
 from headway.deploy.messages import Refusal, RoundAsk, as_record
 from headway.deploy.records import Record, flat, form_digest
 from headway.deploy.roster import Reach
@@ -27,6 +28,7 @@ from headway.deploy.uploads import Arrived, Forms, arrived
 from headway.engine import server
 from headway.engine.aggregate import Group, trained_client
 from headway.engine.client_rounds import CohortRounds
+from headway.engine.evaluation import Scores, evaluate, wants_global_loss
 from headway.engine.executor import Attended, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.serial import group_of_one
@@ -53,6 +55,8 @@ class Parties:
     terms: Terms
     clock: Clock
     expected: Expected
+    has_test: bool
+    """Whether the server has a test set."""
     tell: Callable[[str], None]
 
 
@@ -90,6 +94,7 @@ class Sites:
         """The versions of each client's state that counted, the newest last."""
         self._sends_first = begins_with_model(experiment.method, experiment.network.parameters)
         self._uploads: dict[int, Arrived] = {}
+        self._token = ""
         self._asks = 0
         self._start = parties.clock.token()
         self._meeting: dict[str, str] = {}
@@ -122,7 +127,7 @@ class Sites:
             void += 1
             bytes_void += sent.nbytes * len(attempt.sent) + sum(one.nbytes for one in attempt.uploads.values())
             self._void(attempt, void)
-        self._uploads = attempt.uploads
+        self._uploads, self._token = attempt.uploads, attempt.token
         notes = self._notes(attempt, self.parties.clock.now() - began)
         if void:
             notes |= {"void": void, "bytes_void": bytes_void}
@@ -130,6 +135,54 @@ class Sites:
         if traffic is not None and after is not None:
             notes["bytes_wire"] = after - traffic
         return Attended(self._cohort(attempt), notes)
+
+    def judge(self, round: int, state: GlobalState) -> Scores:
+        """How the model does on the server's test set, or on the test samples of the sites; and on their training."""
+        experiment = self.experiment
+        has_test, trains = self.parties.has_test, wants_global_loss(experiment)
+        here = evaluate(experiment, state, None, round) if has_test else Scores(None, {}, {}, None)
+        if not trains and (has_test or experiment.scenario.client_test is None):
+            return here
+        judging = Judging(experiment, self.parties.expected, trains)
+        found = judging.scores(self._judged(judging, round, state))
+        if experiment.method.keeps_best and found.global_loss is None:
+            raise MachineError(
+                f"round {round}: not every site told the loss on its samples, by which {experiment.method.name} "
+                "chooses its output; resume when all sites are back"
+            )
+        return replace(here, global_loss=found.global_loss) if has_test else found
+
+    def _judged(self, judging: Judging, round: int, state: GlobalState) -> dict[int, Sums]:
+        """What the sites answer about a model until the deadline."""
+        terms, clock, transport = self.parties.terms, self.parties.clock, self.parties.transport
+        here, pending, found = set(transport.nodes()), dict[str, int](), dict[int, Sums]()
+        asks = []
+        for client in range(len(self.roster.members)):
+            node = self.reach.node_of.get(self._name(client))
+            if node in here and node is not None:
+                id = self._id()
+                pending[id] = client
+                counted = self._newest(client, round)
+                asks.append(Ask(node, judging.ask(state, round, client, counted), id))
+        end = None if terms.deadline is None else clock.now() + terms.deadline
+        transport.send(asks, terms.deadline)
+        while pending and (end is None or clock.now() < end):
+            for answer in transport.receive(POLL):
+                client_of = pending.pop(answer.id, None)
+                if client_of is None:
+                    continue
+                try:
+                    found[client_of] = judging.sums(answer.record, answer.fault, client_of)
+                except Refused as refused:
+                    self.journal.event(round, self._name(client_of), refused.code, refused.text)
+        return found
+
+    def _newest(self, client: int, round: int) -> str:
+        """The version of a client's state after a round that is not saved yet."""
+        if client in self._uploads:
+            return f"{round}.{self._token}"
+        versions = self.counted.get(client, [])
+        return versions[-1] if versions else ""
 
     def ended(self, record: RoundRecord) -> None:
         """A round has ended and is saved: its uploads count from now on."""
@@ -148,6 +201,7 @@ class Sites:
         invited = self.experiment.sampling.draw(round)
         wanted = scenario.cohort if scenario.over_selection else len(invited)
         attempt = _Attempt(round, clock.token(), invited, wanted)
+        self.journal.round = round
         self._meet(round)
         here = set(self.parties.transport.nodes())
         asks = [

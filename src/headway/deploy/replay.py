@@ -8,7 +8,10 @@ from pathlib import Path
 from headway.data.own_tests import OwnClients
 from headway.deploy.apps import ServerApp, built_model
 from headway.deploy.data import read_given
+from headway.errors import UserError
+from headway.runs.checkpoint import read_tensors
 from headway.runs.files import as_path
+from headway.runs.folder import manifest
 from headway.runs.folder import read as read_folder
 from headway.runs.observer import Observer
 from headway.runs.result import Result
@@ -41,9 +44,23 @@ def replay(
         clients=[read_given(one) for one in (clients.values() if hasattr(clients, "values") else clients)],
         test=app.test,
         task=app.task if app.task is not None else found.scenario.task,
-        metrics=app.metrics,
+        metrics=app.metrics or found.scenario.metrics or (),
         padding=app.padding,
         out=out,
         observer=observer,
         **{**settings, "attendance": str(folder), "executor": "serial", "rounds": len(found.rounds.records)},
     )
+
+
+def gap(run: str | Path, result: Result) -> float:
+    """The largest difference between a number of a deployment's model and the same of a simulation."""
+    folder = as_path("run", run)
+    found = manifest(folder)
+    if found is None:
+        raise UserError(f"{folder} has no checkpoint yet")
+    deployed = read_tensors(folder / "checkpoint" / found["server"], found["sha256"])
+    simulated = result.model.state_dict()
+    names = {name.partition("/")[2]: leaf for name, leaf in deployed.items() if name.startswith(("model/", "buffers/"))}
+    if not names or not names.keys() <= simulated.keys():
+        raise UserError(f"{folder} holds another model than the simulation's")
+    return max(float((leaf.double() - simulated[name].double()).abs().max()) for name, leaf in names.items())

@@ -7,12 +7,16 @@ wrong becomes a code; the text of an exception stays in the site's log.
 from __future__ import annotations
 
 import errno
+import json
+import math
 import re
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
 import torch
 
 from headway.deploy.apps import SiteApp, SitePlace
@@ -24,6 +28,7 @@ from headway.deploy.binding import (
     finite,
     method_digest,
     model_digest,
+    own_rows,
     received,
     site_experiment,
     site_method,
@@ -35,6 +40,8 @@ from headway.deploy.messages import (
     CensusAsk,
     Present,
     RoundAsk,
+    ScoreAsk,
+    Scored,
     UploadReply,
     as_record,
     check_run,
@@ -50,11 +57,15 @@ from headway.engine.client_rounds import ClientRound, ClientState, Turn
 from headway.engine.executor import RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.local_training import Upload
+from headway.engine.network import Buffers
+from headway.engine.scoring import score
 from headway.engine.serial import ClientTrainer
 from headway.errors import Diverged, OutOfMemory
 from headway.runs.files import read_checked, sealed_json
 from headway.runs.roster import form_of
+from headway.tasks.metrics import sums_of
 from headway.trees import copied, leaves_of
+from headway.vectors import Vector
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 """A site's name."""
@@ -67,7 +78,7 @@ def answer(app: SiteApp, place: SitePlace, asked: Record) -> Record:
             raise Refused(Code.FAILED, "the site's name is not made of up to 60 letters, digits and . _ -")
         private_folder(place.state)
         site = _Site(app, place)
-        answers: dict[str, Callable[[Record], Record]] = {"census": site.census, "round": site.round}
+        answers = {CensusAsk.kind: site.census, RoundAsk.kind: site.round, ScoreAsk.kind: site.score}
         if asked.kind not in answers:
             raise Refused(Code.BAD_MESSAGE, f"a site does not know the message '{asked.kind[:40]}'")
         return answers[asked.kind](asked)
@@ -119,10 +130,11 @@ class _Site:
         data = DataCache(self.place.state).read(self.app.data, task, self.app.padding)
         self._check_classes(ask.classes, data)
         known = self._settle_data(ask, data)
-        experiment = site_experiment(common, method, self._parts, data.samples, 0, (1, len(data.samples)))
+        count = len(own_rows(site_scenario(ask.scenario, 1), len(data.samples), 0)[0])
+        experiment = site_experiment(common, method, self._parts, data.samples, 0, (1, count))
         found = Present(
             name=self.place.name,
-            samples=len(data.samples),
+            samples=int(experiment.federation.sizes[0]),
             form=form_of(data.samples),
             fingerprint=data.fingerprint,
             known=known,
@@ -174,7 +186,45 @@ class _Site:
         with experiment.arithmetic():
             return self._trained(ask, experiment)
 
-    def _data(self, ask: RoundAsk) -> SiteData:
+    # ── score ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def score(self, record: Record) -> Record:
+        """Sums over the site's test samples, and over those that it trains on where they are asked for."""
+        ask = message_of(ScoreAsk, record)
+        check_run(ask.run)
+        if not 0 <= ask.client < ask.population:
+            raise Refused(Code.BAD_MESSAGE, "the client's number is none of the population's")
+        data = self._data(ask)
+        method, sizes = site_method(ask.method, self.app.method), (ask.population, ask.total)
+        experiment = site_experiment(_common(ask), method, self._parts, data.samples, ask.client, sizes)
+        with experiment.arithmetic():
+            theta, buffers, own = self._judged_model(ask, experiment)
+            kept, held = own_rows(experiment.scenario, len(data.samples), ask.client)
+            sums: dict[str, tuple[float, float]] = {}
+            with experiment.network.own_statistics() if own else nullcontext():
+                if len(held):
+                    sums |= _sums(experiment, theta, buffers, held)
+                if ask.trains:
+                    sums["train"] = _sums(experiment, theta, buffers, kept)["loss"]
+        return as_record(Scored(ask.run, ask.client, json.dumps(sums)))
+
+    def _judged_model(self, ask: ScoreAsk, experiment: Experiment) -> tuple[Vector, Buffers, bool]:
+        """The model to be judged, and whether with statistics of the site's own."""
+        network = experiment.network
+        travels = experiment.scenario.buffers != "keep-local" and bool(leaves_of(network.buffers))
+        parts: dict[str, object] = {"model": network.parameters, **({"buffers": network.buffers} if travels else {})}
+        if ask.form != form_digest(parts) or ask.arrays.keys() != parts.keys():
+            raise Refused(Code.OTHER_MODEL, "the message has not the names, types and shapes of the site's model")
+        theta = tree_of(ask.arrays["model"], network.parameters, "model")
+        if travels:
+            return theta, tree_of(ask.arrays["buffers"], network.buffers, "buffers"), False
+        initial = experiment.initial_client_state
+        if not ask.counted or "buffers" not in initial:
+            return theta, network.buffers, False
+        versions_in(ask.counted)
+        return theta, StateFolder(self.place.state / ask.run).load(ask.counted, initial)["buffers"], True
+
+    def _data(self, ask: RoundAsk | ScoreAsk) -> SiteData:
         """The samples that this run began with, from the kept file, or read again where that is gone."""
         path = self.place.state / ask.run / "site.json"
         if not path.is_file():
@@ -219,7 +269,33 @@ class _Site:
         return lambda steps: self.place.clock() - began >= ask.seconds
 
 
-def _common(ask: CensusAsk | RoundAsk) -> Common:
+SCORED_AT_ONCE = 1000
+"""Samples of one pass in evaluation mode."""
+
+
+def _sums(experiment: Experiment, theta: Vector, buffers: Buffers, rows: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Sums over some samples: of losses and counts, and of the rows of each metric that follows from sums."""
+    found: dict[str, tuple[float, float]] = {}
+    for start in range(0, len(rows), SCORED_AT_ONCE):
+        samples = experiment.samples.read(torch.as_tensor(rows[start : start + SCORED_AT_ONCE]))
+        scored = score(experiment, theta, buffers, *samples)
+        losses, units = scored["loss"], scored.get("units")
+        assert isinstance(losses, torch.Tensor)
+        weights = units if isinstance(units, torch.Tensor) else torch.ones_like(losses)
+        parts = {"loss": (float((losses * weights).sum()), float(weights.sum()))}
+        for metric in experiment.task.metrics:
+            pair = sums_of(metric, scored[f"metric/{metric.name}"])
+            if pair is not None:
+                parts[f"metric/{metric.name}"] = pair
+        for name, (total, count) in parts.items():
+            before = found.get(name, (0.0, 0.0))
+            found[name] = before[0] + total, before[1] + count
+    if not all(map(math.isfinite, (number for pair in found.values() for number in pair))):
+        raise Refused(Code.DIVERGED, "the model's outputs are not finite on the site's samples")
+    return found
+
+
+def _common(ask: CensusAsk | RoundAsk | ScoreAsk) -> Common:
     """The words of a run; those of another version of Headway are refused."""
     if ask.version != VERSION:
         raise Refused(Code.OTHER_VERSION, f"headway is {VERSION} at the site and {ask.version[:40]} at the server")

@@ -35,7 +35,8 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 
 @dataclass(frozen=True)
 class Scores:
-    loss: float
+    loss: float | None
+    """None where no test set is here and no client has one."""
     metrics: dict[str, float]
     """The task's metrics by name; one that these samples do not define is left out."""
     over_clients: OverClients
@@ -45,8 +46,9 @@ class Scores:
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""
-        loss = {} if self.global_loss is None else {"global_loss": self.global_loss}
-        return {"loss": self.loss, **self.metrics, **loss}
+        losses = {"global_loss": self.global_loss}
+        whole = {} if self.loss is None else {"loss": self.loss}
+        return {**whole, **self.metrics, **{name: loss for name, loss in losses.items() if loss is not None}}
 
 
 def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> Scored:
@@ -156,7 +158,7 @@ def evaluate(
     """
     scored = _scored(experiment, state, experiment.test, executor)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
-    wanted = experiment.scenario.global_loss or experiment.method.keeps_best
+    wanted = wants_global_loss(experiment) and not experiment.federation.is_elsewhere
     global_loss = _global_loss(experiment, state, executor, round) if wanted else None
     tests = experiment.client_tests
     if tests is None:
@@ -166,6 +168,11 @@ def evaluate(
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
     return Scores(loss, metrics, over, global_loss)
+
+
+def wants_global_loss(experiment: Experiment) -> bool:
+    """Whether the loss on all clients' data is measured."""
+    return experiment.scenario.global_loss or experiment.method.keeps_best
 
 
 def evaluate_on(

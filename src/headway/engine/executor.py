@@ -14,6 +14,7 @@ from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
 
 if TYPE_CHECKING:
+    from headway.engine.evaluation import Scores
     from headway.engine.server import GlobalState
 
 
@@ -63,6 +64,9 @@ class RemoteExecutor(Executor, Protocol):
 
     def attend(self, round: int, state: GlobalState) -> Attended:
         """Ask the clients of a round, and wait for those that answer; `run` then gives what they sent."""
+
+    def judge(self, round: int, state: GlobalState) -> Scores:
+        """The scores of the model after a round, here and on the clients' own samples."""
 
 
 class CannotExecute(Exception):

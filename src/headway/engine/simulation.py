@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
-from headway.engine.executor import Attended, Executor
+from headway.engine.executor import Attended, Executor, RemoteExecutor
 from headway.engine.experiment import Experiment
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
@@ -94,10 +94,6 @@ def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
     return {name: value for name, value in measures.items() if math.isfinite(value)}
 
 
-Attend = Callable[[int, GlobalState], Attended]
-"""Who takes part in a round that begins with this state."""
-
-
 def simulate(
     experiment: Experiment,
     executor: Executor,
@@ -105,20 +101,18 @@ def simulate(
     progress: Progress,
     *,
     watched: bool = False,
-    attend: Attend | None = None,
+    remote: RemoteExecutor | None = None,
 ) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands.
 
-    `watched`: the clients' updates are measured in every round. `attend` says who takes part where the scenario does
-    not.
+    `watched`: the clients' updates are measured in every round. `remote` is the executor where the clients are at
+    other places: it says who takes part, and how the model does there.
     """
-    if attend is None:
-        attend = _drawn(experiment)
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with experiment.arithmetic():
-            found = attend(number, progress.model)
+            found = _attended(experiment, remote, number, progress.model)
             state, outcome = run_round(
                 experiment, progress.model, store, executor, found.cohort, number, watched=watched
             )
@@ -126,7 +120,11 @@ def simulate(
             trained = time.perf_counter()
             scores: dict[str, object] = {}
             if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
-                scores, progress = _evaluated(experiment, executor, store, progress)
+                if remote is None:
+                    judged = evaluate(experiment, progress.model, executor, number, store.get)
+                else:
+                    judged = remote.judge(number, progress.model)
+                scores, progress = _evaluated(experiment, judged, progress)
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
@@ -140,9 +138,9 @@ def simulate(
         yield cast(RoundRecord, told), progress
 
 
-def _drawn(experiment: Experiment) -> Attend:
-    """Who takes part as the scenario draws it."""
-    return lambda round, state: Attended(experiment.client_rounds.cohort(round), {})
+def _attended(experiment: Experiment, remote: RemoteExecutor | None, round: int, state: GlobalState) -> Attended:
+    """Who takes part in a round: whom the scenario draws, or who answered."""
+    return Attended(experiment.client_rounds.cohort(round), {}) if remote is None else remote.attend(round, state)
 
 
 def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:
@@ -175,12 +173,9 @@ def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) 
     return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
 
 
-def _evaluated(
-    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
-) -> tuple[dict[str, object], Progress]:
+def _evaluated(experiment: Experiment, scores: Scores, progress: Progress) -> tuple[dict[str, object], Progress]:
     """The scores of the model that the simulation has reached, and the progress that takes them into account."""
     scenario, number = experiment.scenario, progress.round
-    scores = evaluate(experiment, progress.model, executor, number, store.get)
     progress = _with_best(progress, scores.global_loss)
     found, headline = scores.numbers(), experiment.task.headline.name
     if headline in found:

@@ -204,8 +204,8 @@ class _Run:
         if self.reason is not None:
             return iter(())
         experiment, watched = self.job.experiment, self.calls.measure_updates
-        attend = None if self.job.remote is None else self.job.remote.attend
-        return simulation.simulate(experiment, self.executor, self.store, self.progress, watched=watched, attend=attend)
+        given, remote = (self.executor, self.store, self.progress), self.job.remote
+        return simulation.simulate(experiment, *given, watched=watched, remote=remote)
 
     def _announce(self, label: str) -> None:
         experiment, observer = self.job.experiment, self.job.observer

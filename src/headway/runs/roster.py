@@ -59,7 +59,7 @@ class Roster:
     @property
     def federation(self) -> Federation:
         """The sites as clients of which no sample is here; two blank samples show the form of theirs."""
-        blank = _blank(self.form)
+        blank = blank_samples(self.form)
         sizes = np.asarray(self.sizes, np.int64)
         return Federation(blank, blank, Census(sizes, int(sizes.sum())), self.classes)
 
@@ -108,7 +108,7 @@ def _kind(part: Tensor) -> str:
 _TYPES = {"bytes": torch.uint8, "numbers": torch.float32, "whole": torch.int64}
 
 
-def _blank(form: str) -> Samples:
+def blank_samples(form: str) -> Samples:
     """Two samples of a form, all zeros."""
     sides: list[Tensors] = []
     for _, structure, parts in json.loads(form):
