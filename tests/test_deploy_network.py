@@ -22,7 +22,6 @@ from headway.deploy.processes import Child, Stage, free_ports, listens, wait_unt
 ROOT = Path(__file__).resolve().parents[1]
 WARD = ROOT / "examples" / "ward"
 PYTHON = Path(os.environ.get("HEADWAY_FLOWER_PYTHON", ROOT / ".venv-deploy" / "bin" / "python"))
-MARK = b"HEADWAY_REHEARSAL="
 
 pytestmark = pytest.mark.skipif(
     not PYTHON.exists() or not Path("/proc/self/environ").exists(),
@@ -34,12 +33,12 @@ HAS_NGINX = pytest.mark.skipif(
 METHODS = ("fedacg", "scaffold", "feddyn", "gradma-w", "fedpaq")
 
 
-def left() -> list[str]:
-    """Processes of rehearsals that are there now."""
+def left(temporary: Path) -> list[str]:
+    """Processes that are there now, and were started with this folder for temporary files."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if MARK in (place / "environ").read_bytes():
+            if f"TMPDIR={temporary}".encode() in (place / "environ").read_bytes().split(b"\0"):
                 found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
@@ -51,7 +50,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """Where a rehearsal runs; nothing of it may be left, neither programs nor temporary files."""
     (tmp_path / "tmp").mkdir()
     yield tmp_path
-    assert left() == []
+    assert left(tmp_path / "tmp") == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

@@ -121,7 +121,8 @@ class Operator:
                 heard = time.monotonic()
                 if (status := self.run_of(start).get("status", "gone")).startswith(("finished", "gone")):
                     time.sleep(LOOK)
-                    return starts.outcome(start.name) or Outcome(1, f"the server's app has ended: {status}")
+                    outcome = starts.outcome(start.name) or Outcome(1, f"the server's app has ended: {status}")
+                    break
         tell_news()
         return outcome
 

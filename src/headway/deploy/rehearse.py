@@ -80,7 +80,7 @@ def rehearse(plan: Plan, tell: Tell) -> Rehearsed:
     if plan.out.exists():
         raise UserError(f"{plan.out} is there already; give another folder: --out NEW")
     with Stage(plan.keep) as stage:
-        scene = _Scene.built(stage, plan, data, tell)
+        scene = Scene.built(stage, plan, data, tell)
         refused = scene.check_strangers() if plan.stranger else True
         refused &= scene.check_proxy()
         scene.play()
@@ -97,12 +97,14 @@ def _compared(plan: Plan, apps: Apps, data: Mapping[str, Path], out: Path) -> tu
     """The gap between the run's model and the simulator's, and how large it may be."""
     server = flower.with_changes(apps.server, str(plan.out), plan.method, plan.settings)
     datasets = [flower.read(apps.site.data, str(data[name])) for name in read_roster(plan.out).names]
+    if server.test is None and server.settings.get("client_test") is None:
+        server = replace(server, test=datasets[0])  # the simulator wants one to judge by; it changes no model
     result = replay(server, datasets, plan.out, out=out)
     return gap(plan.out, result), LIMITS.get(result.scenario.precision, LIMIT)
 
 
 @dataclass
-class _Scene:
+class Scene:
     """The parts of a rehearsal, while they run."""
 
     stage: Stage
@@ -119,7 +121,7 @@ class _Scene:
     done: set[Kill] = field(default_factory=set)
 
     @classmethod
-    def built(cls, stage: Stage, plan: Plan, data: Mapping[str, Path], tell: Tell) -> _Scene:
+    def built(cls, stage: Stage, plan: Plan, data: Mapping[str, Path], tell: Tell) -> Scene:
         """Make certificates and keys, start the server and admit and start every site."""
         files = keys.make_server_files(stage.folder / "keys", [HOST, "127.0.0.1"])
         state = keys.private_folder(stage.folder / "server")
