@@ -15,13 +15,14 @@ from pathlib import Path
 
 from headway.deploy import census
 from headway.deploy.apps import ServerApp
+from headway.deploy.attempt import counted_in
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
 from headway.deploy.codes import Refused
 from headway.deploy.deployable import check
 from headway.deploy.journal import Journal
 from headway.deploy.messages import Present
-from headway.deploy.remote import POLL, Parties, Sites, counted_in
+from headway.deploy.remote import POLL, Parties, Sites
 from headway.deploy.roster import Reach, in_order
 from headway.deploy.terms import Clock, Terms
 from headway.deploy.transport import Ask, Transport
