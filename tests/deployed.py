@@ -75,16 +75,22 @@ class Deployment:
     faults: Faults = field(default_factory=Faults)
     paces: Mapping[int, float] = field(default_factory=dict)
     """Seconds that each look at its clock takes a site."""
+    model: Callable[[], nn.Module] | None = None
+    """Makes the network, where it is not the one that `net` names."""
 
     def __post_init__(self) -> None:
         self.data = unequal_clients(SIZES)
         self.clock = HandClock()
-        self.apps = {f"s{i}": SiteApp(network(self.net), one) for i, one in enumerate(self.data["clients"])}
+        self.apps = {f"s{i}": SiteApp(self.made, one) for i, one in enumerate(self.data["clients"])}
         self.seen: list[tuple[str, Record, Record]] = []
         """Every message to a site, and its answer."""
         self.transport = InProcess(
             {f"node-{name}": self._site(name) for name in self.apps}, self.faults, wait=self.clock.wait
         )
+
+    @property
+    def made(self) -> Callable[[], nn.Module]:
+        return self.model or network(self.net)
 
     def _site(self, name: str) -> Callable[[Record], Record]:
         clock = Ticking(self.paces.get(int(name[1:]), 0.0))
@@ -106,7 +112,7 @@ class Deployment:
     @property
     def server(self) -> ServerApp:
         settings = {**SETTINGS, **self.settings}
-        return ServerApp(self.method, network(self.net), self.out, settings, test=self.data["test"])
+        return ServerApp(self.method, self.made, self.out, settings, test=self.data["test"])
 
     def run(self, *, resume: bool = False, **changes: Any) -> Result:
         """Deploy, perhaps with other terms."""
@@ -125,7 +131,7 @@ class Deployment:
         settings.pop("over_selection", None)
         return headway.simulate(
             self.method,
-            model=network(self.net)(),
+            model=built(self.made, 0, "model"),
             clients=self.data["clients"],
             test=self.data["test"],
             attendance=self.out,

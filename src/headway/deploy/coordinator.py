@@ -15,13 +15,14 @@ from pathlib import Path
 
 from headway.deploy import census
 from headway.deploy.apps import ServerApp
+from headway.deploy.attempt import counted_in
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
 from headway.deploy.codes import Refused
 from headway.deploy.deployable import check
 from headway.deploy.journal import Journal
 from headway.deploy.messages import Present
-from headway.deploy.remote import POLL, Parties, Sites, counted_in
+from headway.deploy.remote import POLL, Parties, Sites
 from headway.deploy.roster import Reach, in_order
 from headway.deploy.terms import Clock, Terms
 from headway.deploy.transport import Ask, Transport
@@ -66,8 +67,8 @@ def deploy(
         raise UserError(f"{folder} is not the folder of a deployment; it has no {roster.NAME}")
     method, sizes = checked_method(app.method), [1] * terms.sites if before is None else before.sizes
     scenario = _settings(app, method)
+    check(method, scenario, len(sizes), terms.quorum)
     experiment = server_experiment(app, scenario, method, sizes)
-    check(method, experiment.scenario, len(sizes), terms.quorum)
     every_callback(experiment, called, watching)
     if before is not None and folders.finished(folder) and folders.scenario(folder).rounds >= scenario.rounds:
         return loaded(experiment, folder)
@@ -78,7 +79,7 @@ def deploy(
     now = _roster(run, expected, found) if before is None else _admitted(before, found, reach, parties)
     if now.sizes != sizes or app.test is None:
         experiment = server_experiment(app, scenario, method, now.sizes, now.form)
-        check(method, experiment.scenario, len(now.sizes), terms.quorum)
+        check(method, scenario, len(now.sizes), terms.quorum)
     if before is None and not resume:
         reserve(folder, experiment.scenario)
     elif scenario.rounds > folders.scenario(folder).rounds:

@@ -74,10 +74,11 @@ def check(method: Method, scenario: Scenario, sites: int, quorum: int) -> None:
     row = row_of(method)
     if not row.deployable:
         raise UserError(f"{method.name} cannot be deployed: {row.why}; use another method, such as fedavg")
-    if row.needs_everybody and (quorum < sites or scenario.participation != 1.0):
+    everybody = scenario.sampling == "full" or scenario.participation == 1.0
+    if row.needs_everybody and not (everybody and quorum == sites):
         raise UserError(
             f"{method.name} needs every site in every round, and the quorum is {quorum} of {sites}; "
-            f"use --quorum {sites}"
+            f"use --quorum {sites}, and no other participation than 1"
         )
     for name, why in _SIMULATED.items():
         if getattr(scenario, name):

@@ -7,12 +7,12 @@ lost. With fewer than the quorum the round is void: nothing has changed, and eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from headway.data.batches import planned_steps
-from headway.data.cohort import Cohort
 from headway.deploy import census
+from headway.deploy.attempt import VERSIONS, Attempt, version_of
 from headway.deploy.binding import blank_upload
 from headway.deploy.census import Expected
 from headway.deploy.codes import Code, Refused
@@ -33,9 +33,9 @@ from headway.engine.executor import Attended, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.serial import group_of_one
 from headway.engine.server import GlobalState, ServerMessage
-from headway.errors import Diverged, MachineError, UserError
+from headway.errors import Diverged, MachineError
 from headway.executors import ELSEWHERE
-from headway.records import FailedClient, RoundRecord
+from headway.records import RoundRecord
 from headway.runs.roster import Roster
 from headway.trees import leaves_of, nbytes
 
@@ -43,8 +43,6 @@ POLL = 0.2
 """Seconds between two looks at what has come."""
 VOID_ROUNDS = 3
 """So many void rounds in a row stop the run."""
-VERSIONS = 3
-"""How many versions of a client's state a site keeps: a server that is restored from a backup may go back so far."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +56,6 @@ class Parties:
     has_test: bool
     """Whether the server has a test set."""
     tell: Callable[[str], None]
-
-
-@dataclass
-class _Attempt:
-    """One time of asking the sites of a round."""
-
-    round: int
-    token: str
-    invited: Sequence[int]
-    wanted: int
-    """How many uploads are enough."""
-    pending: dict[str, int] = field(default_factory=dict)
-    """Clients whose answers are waited for, by the number of the ask."""
-    sent: set[int] = field(default_factory=set)
-    """Clients to which a message went."""
-    uploads: dict[int, Arrived] = field(default_factory=dict)
-    absent: dict[int, str] = field(default_factory=dict)
-    """Why a client did not come."""
-    bytes_first: int = 0
 
 
 class Sites:
@@ -128,13 +107,13 @@ class Sites:
             bytes_void += sent.nbytes * len(attempt.sent) + sum(one.nbytes for one in attempt.uploads.values())
             self._void(attempt, void)
         self._uploads, self._token = attempt.uploads, attempt.token
-        notes = self._notes(attempt, self.parties.clock.now() - began)
+        notes = attempt.notes(self.parties.clock.now() - began)
         if void:
             notes |= {"void": void, "bytes_void": bytes_void}
         after = self.parties.transport.traffic()
         if traffic is not None and after is not None:
             notes["bytes_wire"] = after - traffic
-        return Attended(self._cohort(attempt), notes)
+        return Attended(attempt.cohort(self.experiment), notes)
 
     def judge(self, round: int, state: GlobalState) -> Scores:
         """How the model does on the server's test set, or on the test samples of the sites; and on their training."""
@@ -195,12 +174,12 @@ class Sites:
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _attempted(self, round: int, sent: ServerMessage) -> _Attempt:
+    def _attempted(self, round: int, sent: ServerMessage) -> Attempt:
         """Ask everybody of a round once, and wait until the deadline, or until enough have answered."""
         terms, clock, scenario = self.parties.terms, self.parties.clock, self.experiment.scenario
         invited = self.experiment.sampling.draw(round)
         wanted = scenario.cohort if scenario.over_selection else len(invited)
-        attempt = _Attempt(round, clock.token(), invited, wanted)
+        attempt = Attempt(round, clock.token(), invited, wanted)
         self.journal.round = round
         self._meet(round)
         here = set(self.parties.transport.nodes())
@@ -219,14 +198,14 @@ class Sites:
         self._close(attempt)
         return attempt
 
-    def _asked(self, attempt: _Attempt, client: int, sent: ServerMessage) -> Ask:
+    def _asked(self, attempt: Attempt, client: int, sent: ServerMessage) -> Ask:
         """The message to one client; it is waited for from now on."""
         id = self._id()
         attempt.pending[id] = client
         attempt.sent.add(client)
         return Ask(self.reach.node_of[self._name(client)], self._round_ask(attempt, client, sent), id)
 
-    def _round_ask(self, attempt: _Attempt, client: int, sent: ServerMessage) -> Record:
+    def _round_ask(self, attempt: Attempt, client: int, sent: ServerMessage) -> Record:
         common, experiment, versions = self.parties.expected.common, self.experiment, self.counted.get(client, [])
         travelling = {} if experiment.scenario.buffers == "keep-local" else sent.buffers
         arrays = {f"payload/{name}": flat(payload) for name, payload in sent.payloads.items()}
@@ -255,7 +234,7 @@ class Sites:
             )
         )
 
-    def _take(self, answer: Answer, attempt: _Attempt, sent: ServerMessage) -> None:
+    def _take(self, answer: Answer, attempt: Attempt, sent: ServerMessage) -> None:
         """What came: an upload that counts, a refusal, or what is too late or there twice."""
         if answer.id in self._meeting:
             self._met(answer, attempt.round)
@@ -275,7 +254,7 @@ class Sites:
                 self.journal.seen(name)
             self._refused(refused, client, attempt, sent)
 
-    def _upload(self, answer: Answer, attempt: _Attempt, client: int) -> Arrived:
+    def _upload(self, answer: Answer, attempt: Attempt, client: int) -> Arrived:
         """The upload in an answer, checked."""
         if answer.record is None:
             raise Refused(Code.LOST, answer.fault[:200] or "nothing came")
@@ -288,7 +267,7 @@ class Sites:
             raise Refused(Code.BAD_REPLY, "the upload is not of this ask")
         return found
 
-    def _refused(self, refused: Refused, client: int, attempt: _Attempt, sent: ServerMessage) -> None:
+    def _refused(self, refused: Refused, client: int, attempt: Attempt, sent: ServerMessage) -> None:
         """A client does not take part in this attempt; what must not be passed over ends the run."""
         name, code = self._name(client), refused.code
         if code == Code.DIVERGED and self.experiment.scenario.on_failure == "stop":
@@ -302,7 +281,7 @@ class Sites:
         attempt.absent[client] = f"{code}: {refused.text}"
         self.journal.event(attempt.round, name, code, refused.text)
 
-    def _lost_state(self, refused: Refused, client: int, attempt: _Attempt, sent: ServerMessage) -> None:
+    def _lost_state(self, refused: Refused, client: int, attempt: Attempt, sent: ServerMessage) -> None:
         """Stop, or go on with the client as one that never took part."""
         name = self._name(client)
         self.journal.event(attempt.round, name, refused.code, refused.text)
@@ -316,14 +295,14 @@ class Sites:
         del self.counted[client]
         self.parties.transport.send([self._asked(attempt, client, sent)], self.parties.terms.deadline)
 
-    def _close(self, attempt: _Attempt) -> None:
+    def _close(self, attempt: Attempt) -> None:
         """The waiting is over: who has not answered is lost, or late where enough others have answered."""
         if len(attempt.uploads) < attempt.wanted:
             for client in attempt.pending.values():
                 attempt.absent[client] = f"{Code.LOST}: nothing came until the deadline"
                 self.journal.event(attempt.round, self._name(client), Code.LOST, "nothing came until the deadline")
 
-    def _void(self, attempt: _Attempt, count: int) -> None:
+    def _void(self, attempt: Attempt, count: int) -> None:
         """Too few answered: say so, and stop where that has happened too often."""
         there, quorum = len(attempt.uploads), self.parties.terms.quorum
         self.journal.void = count
@@ -334,39 +313,6 @@ class Sites:
         if count == VOID_ROUNDS:
             raise MachineError(f"{sentence}; that was {count} times in a row, resume when the sites are back")
         self.parties.tell(f"{sentence}; everybody is asked again")
-
-    # ── what a round's record says ───────────────────────────────────────────────────────────────────────────────────
-
-    def _cohort(self, attempt: _Attempt) -> Cohort:
-        """Those whose uploads count, in the order in which they were drawn."""
-        clients = tuple(client for client in attempt.invited if client in attempt.uploads)
-        steps = [int(attempt.uploads[client].upload.facts.steps) for client in clients]
-        sizes, scenario = self.experiment.federation.sizes, self.experiment.scenario
-        planned = [planned_steps(scenario, int(sizes[client])) for client in clients]
-        late = len(attempt.pending) if len(attempt.uploads) >= attempt.wanted else 0
-        return Cohort(
-            clients=clients,
-            truncated={at: count for at, count in enumerate(steps) if count < planned[at]},
-            lost=len(attempt.sent) - len(clients) - late,
-            late=late,
-        )
-
-    def _notes(self, attempt: _Attempt, seconds: float) -> dict[str, object]:
-        arrived = [attempt.uploads[client] for client in attempt.invited if client in attempt.uploads]
-        absent: list[FailedClient] = [
-            {"client": client, "cause": cause} for client, cause in sorted(attempt.absent.items())
-        ]
-        notes: dict[str, object] = {
-            "ask": attempt.token,
-            "samples": sum(one.reply.samples for one in arrived),
-            "seconds_waiting": seconds,
-            "seconds_at_sites": max((one.reply.training_seconds for one in arrived), default=0.0),
-        }
-        if absent:
-            notes["absent"] = absent
-        if attempt.bytes_first:
-            notes["bytes_first"] = attempt.bytes_first
-        return notes
 
     # ── who is where ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -406,7 +352,7 @@ class Sites:
         """Why a client is not asked."""
         return f"{Code.UNREACHABLE}: site '{self._name(client)}' is not connected"
 
-    def _waits_for(self, attempt: _Attempt) -> None:
+    def _waits_for(self, attempt: Attempt) -> None:
         waiting = tuple(self._name(client) for client in attempt.pending.values())
         if waiting != self.journal.waiting:
             self.journal.waiting = waiting
@@ -418,20 +364,3 @@ class Sites:
     def _id(self) -> str:
         self._asks += 1
         return f"{self._start}-{self._asks}"
-
-
-def version_of(record: RoundRecord) -> str:
-    """The version of the clients' states that a round's uploads left at the sites."""
-    token = record.get("ask")
-    if not isinstance(token, str):
-        raise UserError(f"round {record['round']} does not say which ask counted; this is no folder of a deployment")
-    return f"{record['round']}.{token}"
-
-
-def counted_in(records: Sequence[RoundRecord]) -> dict[int, list[str]]:
-    """The versions of each client's state that counted in these rounds, the newest last."""
-    found: dict[int, list[str]] = {}
-    for record in records:
-        for client in record["clients"]:
-            found[client] = [*found.get(client, []), version_of(record)][-VERSIONS:]
-    return found

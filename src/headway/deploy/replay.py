@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,11 +21,17 @@ from headway.scenario import Scenario
 
 
 def replay(
-    app: ServerApp, clients: OwnClients, run: str | Path, *, out: str | Path, observer: Observer | None = None
+    app: ServerApp,
+    clients: OwnClients,
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
 ) -> Result:
     """Simulate the rounds of a deployment: who arrived, in which order and with how many steps.
 
-    `clients` are the data of the sites in the order of the roster, each in any form that a site's app takes.
+    `clients` are the data of the sites in the order of the roster, each in any form that a site's app takes. Where a
+    deployment has no scores, those of the simulation are on the first site's samples and say nothing.
     """
     folder = as_path("run", run)
     found = read_folder(folder)
@@ -36,13 +43,14 @@ def replay(
     }
     for name in ("method", "data", "partition", "clients", "model", "task", "metrics", "sampling", "over_selection"):
         settings.pop(name, None)
-    seed = found.scenario.seed
-    model = built_model(app.model, seed)
+    model = built_model(app.model, found.scenario.seed)
+    data = [read_given(one) for one in (clients.values() if isinstance(clients, Mapping) else clients)]
+    judged = app.test is not None or found.scenario.client_test is not None
     return simulate(
         app.method,
         model=app.model if model is None and isinstance(app.model, str) else model,
-        clients=[read_given(one) for one in (clients.values() if hasattr(clients, "values") else clients)],
-        test=app.test,
+        clients=data,
+        test=app.test if judged else data[0],
         task=app.task if app.task is not None else found.scenario.task,
         metrics=app.metrics or found.scenario.metrics or (),
         padding=app.padding,
