@@ -227,7 +227,7 @@ class Scene:
             return False
         status = operate.read_status(self.plan.out)
         for kill in self.plan.kills:
-            if kill not in self.done and kill.round == status["round"] + 1 and self.can(kill, status["waiting_for"]):
+            if kill not in self.done and kill.round == status["round"] and self.can(kill, status["waiting_for"]):
                 self.done.add(kill)
                 return self.carry_out(kill)
         return False
