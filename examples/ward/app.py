@@ -12,12 +12,5 @@ def data(folder):
 
 client = hw.client_app(model=Net, data=data, classes=3)
 server = hw.server_app(
-    "fedacg:lam=0.85",
-    model=Net,
-    classes=3,
-    sample=(1, 16, 16),
-    rounds=50,
-    precision="fp64",
-    client_test=0.2,
-    eval_every=5,
+    "fedacg", model=Net, classes=3, sample=(1, 16, 16), rounds=50, precision="fp64", client_test=0.2, eval_every=5
 )
