@@ -5,12 +5,14 @@ Flower has an environment of its own (`make network`), because it wants older ve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -205,3 +207,33 @@ def test_sites_that_are_not_what_they_were_are_refused_in_one_line(hand: Hand) -
     assert said.count("\nheadway: ") + said.startswith("headway: ") == 1, said
     shown = hand.headway("status run")
     assert all(f"site-{number}" in shown for number in (1, 2, 3))
+
+
+@contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """The folder with what it holds, on a disk of its own that has no room left."""
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a disk of its own cannot be mounted here")
+    try:
+        shutil.copytree(aside, folder, dirs_exist_ok=True)
+        with contextlib.suppress(OSError), (folder / "rest").open("wb", buffering=0) as rest:
+            while True:
+                rest.write(bytes(4096))
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
+        aside.rename(folder)
+
+
+@pytest.mark.soak
+def test_a_full_disk_at_a_site_loses_its_round_alone(hand: Hand) -> None:
+    with full_disk(hand.folder / "at-1" / "state" / "headway"):
+        said = hand.resume(2)
+    assert [line for line in said.splitlines() if "DISK_FULL" in line], said
+    assert "round 2, 2 sites counted" in said
+    assert "round 3, 3 sites counted" in hand.resume(3)
