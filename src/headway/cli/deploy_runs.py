@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 from headway.cli.deploy_options import CA, PROJECT, RUN, SERVER_STATE, SUPERLINK
@@ -176,15 +179,43 @@ def resume(
     )
 
 
-def status(run: Annotated[Path, RUN], json: Annotated[bool, JSON] = False) -> None:
+def status(
+    run: Annotated[Path, RUN],
+    watch: Annotated[bool, typer.Option("--watch", help="go on looking, until the run ends or Ctrl-C")] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="write it as a page too, which loads itself anew", show_default=False)
+    ] = None,
+    json: Annotated[bool, JSON] = False,
+) -> None:
     """Where a run stands: its rounds, its sites, when each was last heard of, and what went wrong."""
     from headway.deploy.operate import read_status
 
     found = read_status(run)
     if json:
         print_json(found)
-    else:
+        return
+    if page is not None:
+        _write_page(page, found)
+    if not watch:
         screen().print(_table(found))
+        return
+    with Live(_table(found), console=screen(), auto_refresh=False) as live:
+        while not (run / "summary.json").is_file():
+            time.sleep(1)
+            found = read_status(run)
+            live.update(_table(found), refresh=True)
+            if page is not None:
+                _write_page(page, found)
+
+
+def _write_page(page: Path, found: Status) -> None:
+    """The table as a page of its own, which a browser loads anew every five seconds. It loads nothing else."""
+    from headway.runs.files import write_atomically
+
+    console = Console(file=io.StringIO(), record=True, width=110)
+    console.print(_table(found), f"\nas of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}")
+    text = console.export_html(inline_styles=True)
+    write_atomically(page, text.replace("<head>", '<head>\n<meta http-equiv="refresh" content="5">', 1).encode())
 
 
 def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway")) -> None:
