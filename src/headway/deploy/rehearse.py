@@ -20,7 +20,9 @@ from headway.deploy.replay import gap, replay
 from headway.deploy.starts import Outcome, Setting, Start, new_name
 from headway.deploy.strangers import strangers
 from headway.deploy.terms import Terms
+from headway.engine.experiment import Experiment
 from headway.errors import MachineError, UserError
+from headway.records import RoundRecord
 from headway.runs.roster import read as read_roster
 
 LIMITS = {"fp64": 1e-9}
@@ -87,19 +89,35 @@ def rehearse(plan: Plan, tell: Tell) -> Rehearsed:
         if not stage.end():
             raise MachineError("a program of the rehearsal could not be ended")
         tell("everything that was started has ended; the simulator plays the same attendance")
-        found = _compared(plan, apps, data, stage.folder / "simulated")
+        found = _compared(plan, apps, data, stage.folder / "simulated", tell)
         if plan.keep:
             tell(f"keys, logs and states are kept in {stage.folder}")
     return Rehearsed(*found, plan.out, time.monotonic() - began, refused)
 
 
-def _compared(plan: Plan, apps: Apps, data: Mapping[str, Path], out: Path) -> tuple[float, float]:
+@dataclass(frozen=True)
+class _Simulated:
+    """Watches the simulation, whose rounds were all told already."""
+
+    say: Tell
+
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        pass
+
+    def round(self, record: RoundRecord) -> None:
+        pass
+
+    def tell(self, message: str) -> None:
+        self.say(message)
+
+
+def _compared(plan: Plan, apps: Apps, data: Mapping[str, Path], out: Path, tell: Tell) -> tuple[float, float]:
     """The gap between the run's model and the simulator's, and how large it may be."""
     server = flower.with_changes(apps.server, str(plan.out), plan.method, plan.settings)
     datasets = [flower.read(apps.site.data, str(data[name])) for name in read_roster(plan.out).names]
     if server.test is None and server.settings.get("client_test") is None:
         server = replace(server, test=datasets[0])  # the simulator wants one to judge by; it changes no model
-    result = replay(server, datasets, plan.out, out=out)
+    result = replay(server, datasets, plan.out, out=out, observer=_Simulated(tell))
     return gap(plan.out, result), LIMITS.get(result.scenario.precision, LIMIT)
 
 
