@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 from torch import Tensor, nn
 
 from conftest import group_norm, norm_free
@@ -26,6 +27,7 @@ from headway.methods.method import Method
 from headway.methods.slots import Step
 from headway.methods.spelling import method
 from headway.random import built
+from headway.runs.export import export
 from headway.runs.load import load_run, recorded
 from headway.runs.resume import resume
 from headway.runs.roster import read as read_roster
@@ -272,19 +274,24 @@ def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_deployment_is_a_run_folder(tmp_path: Path) -> None:
-    deployment = Deployment(tmp_path, "scaffold", "batch_norm_dropout")
+    deployment = Deployment(tmp_path, "scaffold", "batch_norm_dropout", settings={"keep_best": True})
     result = deployment.run()
     assert recorded(deployment.out, verified=True).summary == result.summary
     found = load_run(deployment.out, model=network("batch_norm_dropout")())
     for mine, theirs in zip(found.model.state_dict().values(), result.model.state_dict().values(), strict=True):
         assert bool((mine == theirs).all())
+    for best in (False, True):
+        written = export(deployment.out, tmp_path / f"model-{best}.safetensors", best=best)
+        expected = (result.best_model if best else result.model).state_dict()
+        tensors = safetensors.torch.load_file(written)
+        assert tensors.keys() == expected.keys()
+        assert all(bool((tensors[name] == leaf).all()) for name, leaf in expected.items())
     status = json.loads((deployment.out / "status.json").read_text())
     assert (status["round"], [site["counted"] for site in status["sites"]]) == (4, [4, 4, 4, 4])
-    deployment.settings = {"rounds": 4}
     assert_same(deployment.run(resume=True), result)
     with pytest.raises(UserError, match="is already used"):
         deployment.run()
-    deployment.settings = {"rounds": 6}
+    deployment.settings = {"rounds": 6, "keep_best": True}
     broken = frozenset((f"node-s{site}", number) for site in range(4) for number in range(7, 20))
     deployment.transport.faults = Faults(broken=broken)
     with pytest.raises(MachineError):

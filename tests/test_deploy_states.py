@@ -79,7 +79,7 @@ def test_a_server_that_goes_back_too_far_is_told_so(tmp_path: Path) -> None:
 def test_a_site_whose_state_is_gone_stops_the_run_or_starts_anew(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, "scaffold", settings={"rounds": 2})
     deployment.run()
-    for path in deployment.state("s1").glob("*/round-*"):
+    for path in deployment.state("s1").glob("runs/*/round-*"):
         path.unlink()
     deployment.settings = {"rounds": 3}
     with pytest.raises(MachineError, match=r"site 's1': STATE_LOST: .*--lost-state start-anew"):

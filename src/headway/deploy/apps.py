@@ -44,6 +44,10 @@ class SitePlace:
     """Its state folder, for its owner alone."""
     clock: Callable[[], float] = time.monotonic
 
+    def run(self, name: str) -> Path:
+        """The folder of a run."""
+        return self.state / "runs" / name
+
 
 @dataclass(frozen=True)
 class ServerApp:

@@ -76,7 +76,7 @@ def deploy(
     expected = _expected(run, experiment, app.test is not None)
     parties = Parties(transport, terms, time, expected, app.test is not None, seen_by.tell)
     found, reach = _census(parties, before)
-    now = _roster(run, expected, found) if before is None else _admitted(before, found, reach, parties)
+    now = _roster(run, experiment, expected, found) if before is None else _admitted(before, found, reach, parties)
     if now.sizes != sizes or app.test is None:
         experiment = server_experiment(app, scenario, method, now.sizes, now.form)
         check(method, scenario, len(now.sizes), terms.quorum)
@@ -185,14 +185,16 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
     return found, reach
 
 
-def _roster(run: str, expected: Expected, found: Mapping[str, Present]) -> Roster:
+def _roster(run: str, experiment: Experiment, expected: Expected, found: Mapping[str, Present]) -> Roster:
     """The sites of a new run, in the order of their names."""
     forms = {found[name].form: name for name in reversed(in_order(list(found)))}
     if len(forms) > 1:
         (one, mine), (other, theirs) = list(forms.items())[:2]
         raise UserError(f"the samples of site '{mine}' are of the form {one}, those of site '{theirs}' {other}")
     members = [Member(name, found[name].samples, found[name].fingerprint) for name in in_order(list(found))]
-    return Roster(run, next(iter(forms)), expected.common.classes, tuple(members))
+    return Roster(
+        run, next(iter(forms)), expected.common.classes, tuple(members), tuple(experiment.network.original.state_dict())
+    )
 
 
 def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, parties: Parties) -> Roster:

@@ -9,8 +9,10 @@ from headway.runs.files import sync_folder
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, made where it is missing, for its owner alone."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """The folder, made where it is missing with those above it, for its owner alone."""
+    missing = [folder, *folder.parents]
+    for one in reversed([place for place in missing if not place.exists()]):
+        one.mkdir(exist_ok=True, mode=0o700)
     os.chmod(folder, 0o700)
     return folder
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from headway.data.batches import planned_steps
 from headway.deploy import census
 from headway.deploy.attempt import VERSIONS, Attempt, version_of
 from headway.deploy.binding import blank_upload
@@ -261,7 +260,7 @@ class Sites:
         if answer.record.kind == Refusal.kind:
             raise census.refused(answer.record)
         size = self.roster.members[client].samples
-        found = arrived(answer.record, self.forms, size, planned_steps(self.experiment.scenario, size))
+        found = arrived(answer.record, self.forms, self.experiment.scenario, size)
         expected = (self.parties.expected.common.run, attempt.round, attempt.token, client)
         if (found.reply.run, found.reply.round, found.reply.token, found.reply.client) != expected:
             raise Refused(Code.BAD_REPLY, "the upload is not of this ask")

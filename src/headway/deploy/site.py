@@ -160,7 +160,7 @@ class _Site:
 
     def _settle_data(self, ask: CensusAsk, data: SiteData) -> bool:
         """Refuse data that this run did not begin with, unless it is accepted; whether the site knew the run."""
-        folder = self.place.state / ask.run
+        folder = self.place.run(ask.run)
         path = folder / "site.json"
         known = path.is_file()
         began = read_checked(path).get("fingerprint") if known else data.fingerprint
@@ -222,11 +222,11 @@ class _Site:
         if not ask.counted or "buffers" not in initial:
             return theta, network.buffers, False
         versions_in(ask.counted)
-        return theta, StateFolder(self.place.state / ask.run).load(ask.counted, initial)["buffers"], True
+        return theta, StateFolder(self.place.run(ask.run)).load(ask.counted, initial)["buffers"], True
 
     def _data(self, ask: RoundAsk | ScoreAsk) -> SiteData:
         """The samples that this run began with, from the kept file, or read again where that is gone."""
-        path = self.place.state / ask.run / "site.json"
+        path = self.place.run(ask.run) / "site.json"
         if not path.is_file():
             raise Refused(Code.STATE_LOST, "the site does not know this run: its state folder is gone or another one")
         began = str(read_checked(path).get("fingerprint"))
@@ -243,7 +243,7 @@ class _Site:
     def _trained(self, ask: RoundAsk, experiment: Experiment) -> Record:
         """Train from the version that the server names, keep the next one, and answer."""
         given, initial = _received(ask, experiment)
-        folder = StateFolder(self.place.state / ask.run)
+        folder = StateFolder(self.place.run(ask.run))
         keep = versions_in(",".join(filter(None, (ask.keep, ask.counted))))
         version = versions_in(f"{ask.round}.{ask.token}")[0]
         before = folder.load(ask.counted, initial) if ask.counted and experiment.has_client_state else None

@@ -8,6 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from headway.data.batches import batch_sizes, planned_steps
 from headway.deploy.binding import finite
 from headway.deploy.codes import Code, Refused
 from headway.deploy.messages import UploadReply, message_of
@@ -17,6 +18,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
 from headway.methods.slots import Facts
+from headway.scenario import Scenario
 from headway.trees import nbytes
 
 _PAYLOAD = "payload/"
@@ -62,16 +64,20 @@ class Arrived:
         return nbytes(self.upload.payloads)
 
 
-def arrived(record: Record, forms: Forms, size: int, planned: int) -> Arrived:
-    """The upload in a record; `planned` are K_i of a client with so many samples."""
+def arrived(record: Record, forms: Forms, scenario: Scenario, size: int) -> Arrived:
+    """The upload in a record, of a client with so many samples."""
     reply = message_of(UploadReply, record, Code.BAD_REPLY)
     if reply.form != forms.digest or reply.arrays.keys() != forms.parts.keys():
         raise Refused(Code.BAD_REPLY, "the upload has not the names, types and shapes of this method and model")
     trees = {name: tree_of(reply.arrays[name], like, name, Code.BAD_REPLY) for name, like in forms.parts.items()}
     numbers: Numbers = trees["numbers"]  # type: ignore[assignment]
     steps = int(numbers["steps"])
-    if not 1 <= steps <= planned or not 1 <= reply.samples <= steps * size:
+    planned = planned_steps(scenario, size)
+    if not 1 <= steps <= planned:
         raise Refused(Code.BAD_REPLY, f"the upload is of {steps} steps, and the client has {planned}")
+    counted = int(batch_sizes(scenario, size)[:steps].sum())  # a stream that goes on may have another short batch
+    if reply.samples != counted and (scenario.batches == "reshuffled" or not 1 <= reply.samples <= steps * size):
+        raise Refused(Code.BAD_REPLY, f"the upload is of {reply.samples} samples, and {steps} steps have {counted}")
     if not finite(trees) or reply.training_seconds != reply.training_seconds or reply.training_seconds < 0:
         raise Refused(Code.BAD_REPLY, "the upload has numbers that are not finite")
     upload = Upload(

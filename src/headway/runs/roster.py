@@ -40,6 +40,8 @@ class Roster:
     """Types and shapes of a sample and its target, as `form_of` writes them."""
     classes: int
     members: tuple[Member, ...]
+    tensors: tuple[str, ...]
+    """The names of the network's state dict, in its order."""
     accepted: tuple[str, ...] = ()
     """Names of sites whose changed data, or lost state folder, was accepted."""
 
@@ -68,7 +70,7 @@ def write(folder: Path, roster: Roster) -> None:
     """Write the roster of a run."""
     sites = [{"name": one.name, "samples": one.samples, "fingerprint": one.fingerprint} for one in roster.members]
     about = {"run": roster.run, "form": roster.form, "classes": roster.classes, "accepted": list(roster.accepted)}
-    write_checked(folder / NAME, {**about, "sites": sites})
+    write_checked(folder / NAME, {**about, "tensors": list(roster.tensors), "sites": sites})
 
 
 def read(folder: Path) -> Roster:
@@ -78,8 +80,8 @@ def read(folder: Path) -> Roster:
         members = tuple(
             Member(str(one["name"]), int(one["samples"]), str(one["fingerprint"])) for one in found["sites"]
         )
-        accepted = tuple(cast(Sequence[str], found["accepted"]))
-        return Roster(str(found["run"]), str(found["form"]), int(found["classes"]), members, accepted)
+        accepted, tensors = (tuple(cast(Sequence[str], found[name])) for name in ("accepted", "tensors"))
+        return Roster(str(found["run"]), str(found["form"]), int(found["classes"]), members, tensors, accepted)
     except (KeyError, TypeError, ValueError) as fault:
         raise DamagedRun(f"{folder / NAME} is damaged: {fault}") from None
 
