@@ -85,21 +85,21 @@ def answer(app: SiteApp, place: SitePlace, asked: Record) -> Record:
     except Exception as fault:
         _log(place, asked, fault)
         known = asked.kind != CensusAsk.kind or not NAME.fullmatch(place.name)
-        return _coded(fault, "" if known else f"site '{place.name}': ")
+        return _coded(fault, "" if known else f" (site '{place.name}')")
 
 
 def _coded(fault: Exception, who: str = "") -> Record:
     """A fault as what may travel of it; `who` says whose it is, to a server that does not know yet."""
     if isinstance(fault, Refused):
-        return refusal(fault.code, f"{who}{fault.text}")
+        return refusal(fault.code, f"{fault.text}{who}")
     if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT):
-        return refusal(Code.DISK_FULL, f"{who}no space is left for the site's state")
+        return refusal(Code.DISK_FULL, f"no space is left for the site's state{who}")
     if isinstance(fault, Diverged):
-        return refusal(Code.DIVERGED, f"{who}a loss or an update is not a finite number")
+        return refusal(Code.DIVERGED, f"a loss or an update is not a finite number{who}")
     if isinstance(fault, OutOfMemory | MemoryError):
-        return refusal(Code.OUT_OF_MEMORY, f"{who}the site has too little memory for its round")
+        return refusal(Code.OUT_OF_MEMORY, f"the site has too little memory for its round{who}")
     cause = fault.__cause__ if fault.__cause__ is not None else fault
-    return refusal(Code.FAILED, f"{who}{type(cause).__name__} at the site; its log has the text")
+    return refusal(Code.FAILED, f"{type(cause).__name__} at the site; its log has the text{who}")
 
 
 def _log(place: SitePlace, asked: Record, fault: Exception) -> None:
