@@ -13,7 +13,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from conftest import group_norm, norm_free
-from deployed import DEPLOYABLE, Deployment, assert_same, network
+from deployed import DEPLOYABLE, SIZES, Deployment, assert_same, network
 from headway.deploy import binding
 from headway.deploy.apps import SiteApp, SitePlace
 from headway.deploy.deployable import row_of, table
@@ -27,10 +27,12 @@ from headway.methods.method import Method
 from headway.methods.slots import Step
 from headway.methods.spelling import method
 from headway.random import built
+from headway.report.page.write import page
 from headway.runs.export import export
 from headway.runs.load import load_run, recorded
 from headway.runs.resume import resume
 from headway.runs.roster import read as read_roster
+from headway.runs.study import load_study
 from headway.vectors import Vector
 
 
@@ -280,6 +282,8 @@ def test_the_folder_of_a_deployment_is_a_run_folder(tmp_path: Path) -> None:
     found = load_run(deployment.out, model=network("batch_norm_dropout")())
     for mine, theirs in zip(found.model.state_dict().values(), result.model.state_dict().values(), strict=True):
         assert bool((mine == theirs).all())
+    text = page(load_study([deployment.out]))
+    assert all(f"<td>s{site}</td><td>{size}</td><td>4</td><td>4</td>" in text for site, size in enumerate(SIZES))
     for best in (False, True):
         written = export(deployment.out, tmp_path / f"model-{best}.safetensors", best=best)
         expected = (result.best_model if best else result.model).state_dict()
