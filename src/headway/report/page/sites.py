@@ -34,11 +34,10 @@ def _table(one: Result, folder: Path) -> str:
         cells = [member.name, f"{member.samples:,}", *_rounds(one.records, number), time]
         lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     void = sum(int(record.get("void", 0)) for record in one.records)
-    words = f"Sites of {one.method}, seed {one.scenario.seed}" + (
-        f"; {void} void rounds were asked again" if void else ""
-    )
+    again = f"; {void} void rounds were asked again" if void else ""
     return (
-        f'<p class="small">{escape(words)}.</p>\n<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>\n'
+        f'<p class="small">Sites of {escape(one.method)}, seed {one.scenario.seed}{again}.</p>\n'
+        f'<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
