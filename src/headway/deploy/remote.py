@@ -334,6 +334,8 @@ class Sites:
     def _meet(self, round: int) -> None:
         """Ask nodes that nobody knows who they are; sites that come back are among them."""
         nodes = self.parties.transport.nodes()
+        self.reach.forget_away(nodes)
+        self._meeting = {id: node for id, node in self._meeting.items() if node in set(nodes)}
         unknown = [node for node in self.reach.unknown(nodes) if node not in self._meeting.values()]
         asks = [
             Ask(node, census.ask(self.parties.expected.common, self.parties.terms.accept_data), self._id())
@@ -353,8 +355,12 @@ class Sites:
         try:
             found = census.present(answer.record, answer.fault, self.parties.expected)
             now = census.admitted(found, self.roster, (), start_anew=False)
+            before = self.reach.node_of.get(found.name)
+            if before is not None and before in self.parties.transport.nodes():
+                raise Refused(Code.NAME_TAKEN, f"site '{found.name}' is connected already, as another node")
         except Refused as refused:
-            self.reach.refused[node] = f"{refused.code}: {refused.text}"
+            if refused.code not in census.FOR_NOW:
+                self.reach.refused[node] = f"{refused.code}: {refused.text}"
             self.journal.event(round, "", refused.code, refused.text)
             self.parties.tell(f"a site was refused: {refused.code}: {refused.text}")
             return
