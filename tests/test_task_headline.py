@@ -105,6 +105,20 @@ def test_a_run_that_is_read_again_has_the_same_headline(tmp_path: Path) -> None:
     assert "metrics" not in read.rounds.columns
 
 
+def test_a_run_goes_on_with_the_words_that_it_was_made_with(tmp_path: Path) -> None:
+    """Whoever gives `resume` what `simulate` was given gets the run, and another word is no silent change."""
+    given = {**data("tokens"), "metrics": "bits_per_character", "out": tmp_path / "run"}
+    whole = hw.simulate("fedavg", QUICK, **given)
+    (tmp_path / "run/summary.json").unlink()
+    given.pop("out")
+    again = hw.resume(tmp_path / "run", **given)
+    assert [one["loss"] for one in again.records] == [one["loss"] for one in whole.records]
+    assert hw.load_run(tmp_path / "run", **given).summary["headline"] == "last_bits_per_character"
+    for name, value, was in (("metrics", "accuracy", "bits_per_character"), ("task", "auto", "tokens")):
+        with pytest.raises(UserError, match=f"^{name} is '{value}', but the run was made with '{was}'; leave it out"):
+            hw.resume(tmp_path / "run", **{**given, name: value})
+
+
 def test_the_lowest_loss_is_best_in_a_comparison(tmp_path: Path) -> None:
     """In tables, in the interval against the best and in bold; the target is what the worst seed ends with."""
     study = hw.compare(["fedavg", "fedavg:server_rate=0.2"], QUICK.changed(seeds=3), **data("regression"))

@@ -10,9 +10,10 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
+from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
 
 
@@ -43,6 +44,18 @@ def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dic
     named = {name for name, kind in _SETTINGS.items() if isinstance(given.get(name), kind)}
     objects = own_objects(**{name: value for name, value in given.items() if name not in named})
     return {**settings, **{name: given[name] for name in named}}, objects
+
+
+def given_again(scenario: Scenario, **given: object) -> OwnObjects:
+    """A user's own objects for a run that goes on; what is named must be what the run was made with."""
+    named, objects = split_settings({}, **given)
+    for name, value in named.items():
+        was = getattr(scenario, name)
+        if value != was:
+            raise UserError(
+                f"{name} is {shown(value)}, but the run was made with {shown(was)}; leave it out, or start a new run"
+            )
+    return objects
 
 
 def own_objects(**given: object) -> OwnObjects:
