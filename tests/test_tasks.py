@@ -27,7 +27,7 @@ from headway.scenario import scenario
 from headway.tasks.known import TASKS, squared_classification
 from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import cross_entropy
-from task_problems import PROBLEMS
+from task_problems import PROBLEMS, Draw
 
 SLOPE = np.array([2.0, -1.0, 0.5])
 
@@ -257,3 +257,22 @@ def test_a_whole_task_of_ones_own_says_what_counts() -> None:
         played(dataclasses.replace(tokens, given={"task": task}).experiment()) for task in ("tokens", own)
     )
     assert torch.equal(one.model.theta.flat(), other.model.theta.flat())
+
+
+def test_a_callback_scores_data_by_a_task_of_ones_own() -> None:
+    """With targets that do not count, whatever the task is called."""
+    tokens = PROBLEMS["tokens"]
+    given = dataclasses.replace(TASKS["tokens"], name="next letters", metrics=())
+    x, y = tokens.samples(Draw(3), 9)  # type: ignore[misc]
+    found: list[dict[str, float]] = []
+    result = hw.simulate(
+        "fedavg",
+        ALONE.changed(rounds=1, participation=1.0),
+        model=tokens.model(),
+        clients=[tokens.samples(Draw(seed), 6) for seed in range(2)],
+        test=(x, y),
+        task=given,
+        metrics="perplexity",
+        callbacks=lambda run: found.append(run.evaluate((x, y))),
+    )
+    assert found == [{name: result.records[0][name] for name in ("loss", "perplexity")}]  # type: ignore[literal-required]

@@ -32,6 +32,11 @@ _UNDEFINED = "meaningless"
 def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
     """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together."""
     called = name or type(metric).__name__
+    if metric.higher_is_better is None:
+        raise UserError(
+            f"torchmetrics does not say whether a larger {called} is better; say it in a class of your own that extends "
+            "it: higher_is_better = True or False"
+        )
 
     def rows(judged: Judged) -> Rows:
         return judged.logits, judged.labels
@@ -56,7 +61,7 @@ def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
             )
         return math.nan if any(_UNDEFINED in str(one.message) for one in said) else float(found)
 
-    return Metric(called, rows, value, higher_is_better=metric.higher_is_better is not False)
+    return Metric(called, rows, value, higher_is_better=metric.higher_is_better)
 
 
 def _as_expected(metric: Updated, task: str, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
