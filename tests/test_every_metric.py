@@ -121,6 +121,6 @@ def test_an_answer_that_it_cannot_read_beside_ones_own_loss_is_refused(what: str
     names, answer, target = UNREADABLE[what]
     task = task_of(lambda output, target: output.flatten(1).mean(1))
     for name in names:
-        with pytest.raises(UserError, match="of your own, f|of your own$") as told:
-            metric_of(name, "own").rows(task.judged(answer, target))
+        with pytest.raises(UserError, match=rf"^metric '{name}': (the loss is your own|it compares)") as told:
+            metric_of(name, "own").rows_of(task.judged(answer, target))
         assert "\n" not in str(told.value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import TypedDict, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
@@ -15,6 +15,7 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
+from headway.tasks.metrics import Metric
 
 
 class OwnObjects(TypedDict, total=False):
@@ -32,8 +33,16 @@ Clients = int | OwnClients
 """A number of clients, or one dataset for each, in order or by name."""
 
 
-Metrics = str | Sequence[object]
-"""Names of metrics, separated by commas, or metrics as names and objects."""
+Metrics = str | Metric | Callable[..., Tensor] | Sequence[object]
+"""Names of metrics, separated by commas; one metric as an object or a function; or several, as names and objects."""
+
+
+def listed(metrics: object) -> Sequence[object]:
+    """Metrics one by one."""
+    if isinstance(metrics, str):
+        return [name.strip() for name in metrics.split(",") if name.strip()]
+    return metrics if isinstance(metrics, tuple | list) else [metrics]
+
 
 _SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
 """What may be given as a setting of the scenario or as an object: of these types it is a setting."""
@@ -60,8 +69,8 @@ def given_again(scenario: Scenario, **given: object) -> OwnObjects:
 
 def own_objects(**given: object) -> OwnObjects:
     """What was given, by name."""
-    if isinstance(given.get("metrics"), tuple | list) and not given["metrics"]:
-        given["metrics"] = None
+    if given.get("metrics") is not None:
+        given["metrics"] = listed(given["metrics"]) or None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
 

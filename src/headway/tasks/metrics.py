@@ -49,14 +49,16 @@ class Judged:
     def logits(self) -> Tensor:
         """The answer where it is one tensor."""
         if not isinstance(self.answer, Tensor):
-            raise UserError("this metric reads one tensor of outputs, but the model answers with several")
+            raise UserError(
+                "it reads one tensor of outputs, but the model answers with several: give a metric of your own"
+            )
         return self.answer
 
     @property
     def labels(self) -> Tensor:
         """The target where it is one tensor."""
         if not isinstance(self.target, Tensor):
-            raise UserError("this metric reads one tensor of targets, but a sample has several")
+            raise UserError("it reads one tensor of targets, but a sample has several: give a metric of your own")
         return self.target
 
 
@@ -74,6 +76,13 @@ class Metric:
     """Whether it is a share, which tables show in percent."""
     tasks: tuple[str, ...] = ()
     """The tasks that it can judge; empty: any."""
+
+    def rows_of(self, judged: Judged) -> Rows:
+        """What each sample of a batch contributes; where these cannot be judged, it says which metric it is."""
+        try:
+            return self.rows(judged)
+        except UserError as fault:
+            raise fault.at(f"metric '{self.name}'") from fault
 
 
 _WORDS = {
@@ -118,9 +127,9 @@ def _classes(judged: Judged) -> tuple[Tensor, Tensor]:
         classes = expected.pop(axis) if -logits.dim() <= axis < logits.dim() else 0
         if labels.is_floating_point() or expected != list(labels.shape) or classes < 2:
             raise UserError(
-                f"the loss is your own, and of outputs of shape {tuple(logits.shape)} for targets of shape "
-                f"{tuple(labels.shape)} ({labels.dtype}) axis {axis} has not one logit for each class: give a metric "
-                "of your own, f(output, target)"
+                f"the loss is your own, and outputs of shape {tuple(logits.shape)} for targets of shape "
+                f"{tuple(labels.shape)} and type {labels.dtype} do not have one logit for each class on axis {axis}: "
+                "give a metric of your own, f(output, target)"
             )
     return logits, labels
 
@@ -130,7 +139,7 @@ def _numbers(judged: Judged) -> tuple[Tensor, Tensor]:
     answer, target = judged.logits, judged.labels
     if answer.numel() != target.numel():
         raise UserError(
-            f"this metric compares each number of the answer with one of the target, but outputs have shape "
+            f"it compares each number of the answer with one of the target, but outputs have shape "
             f"{tuple(answer.shape)} and targets {tuple(target.shape)}: give a metric of your own, f(output, target)"
         )
     return answer.reshape(len(target), -1), target.reshape(len(target), -1)
@@ -236,10 +245,18 @@ rmse = Metric(
 mae = Metric("mae", _absolute, mean_of, higher_is_better=False, tasks=("regression",))
 r2 = Metric("r2", _squares_and_targets, _r2, tasks=("regression",))
 perplexity = Metric(
-    "perplexity", _surprises, lambda rows: math.exp(min(mean_of(rows), 700.0)), higher_is_better=False, tasks=("tokens",)
+    "perplexity",
+    _surprises,
+    lambda rows: math.exp(min(mean_of(rows), 700.0)),
+    higher_is_better=False,
+    tasks=("tokens",),
 )
 bits = Metric(
-    "bits_per_character", _surprises, lambda rows: mean_of(rows) / math.log(2), higher_is_better=False, tasks=("tokens",)
+    "bits_per_character",
+    _surprises,
+    lambda rows: mean_of(rows) / math.log(2),
+    higher_is_better=False,
+    tasks=("tokens",),
 )
 loss = Metric("loss", _losses, mean_of, higher_is_better=False)
 

@@ -14,6 +14,7 @@ from headway.tasks.metrics import IGNORED, Answer, Judged, Metric, Target
 
 __all__ = ["IGNORED", "Answer", "Target", "Task"]
 
+
 @dataclass(frozen=True)
 class Task:
     """What is learnt, and how it is judged."""
