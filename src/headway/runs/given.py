@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TypedDict, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
@@ -15,7 +15,6 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
-from headway.tasks.metrics import Metric
 
 
 class OwnObjects(TypedDict, total=False):
@@ -33,15 +32,20 @@ Clients = int | OwnClients
 """A number of clients, or one dataset for each, in order or by name."""
 
 
-Metrics = str | Metric | Callable[..., Tensor] | Sequence[object]
-"""Names of metrics, separated by commas; one metric as an object or a function; or several, as names and objects."""
+Metrics = str | Sequence[object]
+"""Names of metrics, separated by commas, or metrics as names and objects."""
 
 
 def listed(metrics: object) -> Sequence[object]:
     """Metrics one by one."""
     if isinstance(metrics, str):
         return [name.strip() for name in metrics.split(",") if name.strip()]
-    return metrics if isinstance(metrics, tuple | list) else [metrics]
+    if not isinstance(metrics, tuple | list):
+        raise UserError(
+            f"metrics is of type {type(metrics).__name__}; give names separated by commas, or a list of names, "
+            "functions of (output, target), headway.Metric or metrics of torchmetrics"
+        )
+    return metrics
 
 
 _SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
