@@ -41,7 +41,7 @@ class Task:
     def judged(self, answer: Answer, target: Target) -> Judged:
         """Samples with the network's answer, their losses and how many units these are means over."""
         units = None if self.units is None else self.units(target)
-        own_loss = self.loss not in LOSSES
+        own_loss = all(self.loss is not known for known in LOSSES)
         return Judged(answer, target, self.loss(answer, target), units, self.class_axis, own_loss)
 
 
