@@ -116,7 +116,6 @@ class Scenario:
         "stragglers",
         None,
         "folder of a run whose rounds are played again: who arrived, in which order and with how many steps",
-        later=True,
     )
     on_failure: str = _setting(
         "stragglers",
