@@ -347,14 +347,14 @@ def test_a_report_needs_neither_the_data_nor_a_checkpoint(
     """Results that somebody keeps or sends are records and settings only."""
     shutil.copytree(compared, tmp_path / "sent", ignore=shutil.ignore_patterns("checkpoint", "split.npz"))
     monkeypatch.setattr("headway.runs.load.build", lambda *_, **__: pytest.fail("the data was read"))
-    told = [timeless(row) for folder in (compared, tmp_path / "sent") for row in load_study([folder]).summary()]
+    told = [without_folders(row) for folder in (compared, tmp_path / "sent") for row in load_study([folder]).summary()]
     assert told[:2] == told[2:]
     (tmp_path / "sent/fedavg/seed-3/summary.json").write_text('{"finished": true}')
     with pytest.raises(UserError, match=r"summary\.json is damaged"):
         load_study([tmp_path / "sent"])
 
 
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
+def without_folders(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "folders"}
 
 

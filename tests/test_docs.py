@@ -15,6 +15,7 @@ import pytest
 import typer
 
 import headway
+from command_line import commands
 from headway.cli.main import app
 from headway.methods.catalogue import METHODS
 
@@ -110,10 +111,6 @@ def test_what_the_recipes_print_works() -> None:
         if hasattr(command, "commands"):
             command, words = command.commands[words[0]], words[1:]
         command.make_context(verb, words)
-
-
-def commands(text: str) -> list[str]:
-    return re.findall(r"^headway .+$", text, re.MULTILINE)
 
 
 def test_the_number_of_methods_is_that_of_the_catalogue() -> None:

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, experiment, played, unequal_clients
+from conftest import SMALL, experiment, played, refused, unequal_clients
 from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, required
 from headway.methods.method import Method
-from slot_parts import HOOK, NAME, direction, finish, refused, slot, update, value
+from slot_parts import HOOK, NAME, direction, finish, slot, update, value
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
