@@ -1,4 +1,4 @@
-"""The command `headway`: inside this process, which is quick, and in one of its own, as at a shell."""
+"""The command `headway`: inside this process, which is quick, and in a separate one, as at a shell."""
 
 from __future__ import annotations
 

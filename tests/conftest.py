@@ -198,7 +198,7 @@ def held(name: str) -> Path | None:
 
 
 def unpacked(name: str, place: Path) -> Path:
-    """The data set in a folder of its own, made once, however many processes ask for it."""
+    """The data set in its own folder, made once, however many processes ask for it."""
     place.mkdir(exist_ok=True)
     folder = place / name
     with (place / f"{name}.lock").open("w") as lock:

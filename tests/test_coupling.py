@@ -79,7 +79,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a stream of batches": {"batches": "continued", "steps": 5, "rounds": 3},
     "stragglers": {"dropout": 0.5, "stragglers": "partial"},
     "a client twice in a round": {"sampling": "replacement", "participation": 0.9},
-    "statistics of their own": {"buffers": "keep-local"},
+    "their own statistics": {"buffers": "keep-local"},
 }
 
 

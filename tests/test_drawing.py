@@ -1,4 +1,4 @@
-"""Dropout that a model calls as a function: the layer's numbers, a key of its own, the same in every executor."""
+"""Dropout that a model calls as a function: the layer's numbers, its own key, the same in every executor."""
 
 from __future__ import annotations
 

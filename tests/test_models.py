@@ -66,7 +66,7 @@ def statistics(layer: nn.Module) -> dict[str, Tensor]:
 
 
 class Plain(nn.BatchNorm2d):
-    """A class of its own, with BatchNorm's pass."""
+    """Another class, with BatchNorm's pass."""
 
 
 class Acting(nn.BatchNorm2d):

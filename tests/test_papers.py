@@ -214,7 +214,7 @@ def _preset(*methods: str, scenario: Scenario = LITTLE, seeds: int = 1, **more: 
 
 
 class Watching:
-    """Counts rounds; stops after so many, as Ctrl-C does."""
+    """Counts rounds; stops after this many, as Ctrl-C does."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.rounds: list[tuple[str, int]] = []

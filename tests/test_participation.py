@@ -138,7 +138,7 @@ def test_the_dynamic_set_turns_over_as_in_the_paper() -> None:
     assert np.std(replaced) == pytest.approx(math.sqrt(250 / 4), rel=0.4)  # each by itself: not a fixed number
     for before, after in itertools.pairwise(stages):
         places = np.flatnonzero(before != after)
-        assert not set(after[places].tolist()) & set(before.tolist())  # whoever comes was not active
+        assert not set(after[places].tolist()) & set(before.tolist())  # those that come were not active
     for round in (1, 100, 101, 777):
         active = set(chosen.active_at(round).tolist())
         assert active == set(stages[(round - 1) // 100].tolist())

@@ -269,7 +269,7 @@ def test_halving_gives_the_best_half_more_rounds_from_its_checkpoint(tmp_path: P
 
 
 class Counting:
-    """Counts rounds; dies by SIGKILL after so many."""
+    """Counts rounds; dies by SIGKILL after this many."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most, self.rounds = most, 0

@@ -79,7 +79,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Uncounted:
-    """An optimiser whose own products of matrices, such as Muon's, are no passes through the network."""
+    """An optimiser whose own products of matrices, such as Muon's, are not passes through the network."""
 
     def __init__(self, optimiser: Optimiser, counter: OperationCounter) -> None:
         self._optimiser, self._counter = optimiser, counter

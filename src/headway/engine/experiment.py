@@ -62,7 +62,7 @@ class Experiment:
         if tests is None:
             return words
         kind = "test" if self.scenario.validation is None else "validation"
-        return f"{words}; {tests.count:,} of {len(tests.rows):,} clients are judged on {kind} samples of their own"
+        return f"{words}; {tests.count:,} of {len(tests.rows):,} clients are judged on their own {kind} samples"
 
     @cached_property
     def doubt(self) -> str | None:

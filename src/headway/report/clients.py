@@ -17,7 +17,7 @@ Write = Callable[[MethodNumbers], str]
 
 
 def are_measured(rows: Sequence[MethodNumbers]) -> bool:
-    """Whether some method's clients were judged on samples of their own."""
+    """Whether some method's clients were judged on their own samples."""
     return any(row.get("client_mean") is not None for row in rows)
 
 

@@ -27,7 +27,7 @@ from headway.methods.renamed import ADDED_ARGUMENTS, first_name
 from headway.vectors import Vector
 
 _PRETRAINED = frozenset({"transformers", "peft"})
-"""Libraries of models whose layers are told by a configuration."""
+"""Libraries whose models say in a configuration how their layers are made."""
 _LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *_PRETRAINED, *sys.stdlib_module_names}) - {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, enum.Enum)
 _NAMED = (torch.dtype, torch.device, np.dtype, np.generic)

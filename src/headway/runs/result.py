@@ -77,7 +77,7 @@ class Result:
         table = None if self.make_clients is None else self.make_clients()
         if table is None:
             raise UserError(
-                "the clients of this run have no test samples of their own; give them some (test=[…], one set each) "
+                "the clients of this run do not have their own test samples; give them some (test=[…], one set each) "
                 "or hold some out (client_test=0.2)"
             )
         return pandas.DataFrame(table).set_index("client")

@@ -103,7 +103,7 @@ def _across() -> list[str]:
 
 
 def _down(low: float, high: float) -> list[str]:
-    """Rules at round numbers, with these at the left."""
+    """Grid lines at round numbers, with the numbers at the left."""
     parts = []
     for value in _round_numbers(low, high):
         y = _y(value, low, high)

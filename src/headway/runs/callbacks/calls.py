@@ -18,7 +18,7 @@ from headway.runs.result import Result
 
 
 class Calls:
-    """Calls the callbacks of one run. On leaving, those that were started are told how it ended."""
+    """Calls the callbacks of one run. On leaving, those that were started get `on_end`."""
 
     def __init__(self, callbacks: Sequence[Hooked], tell: Callable[[str], None]) -> None:
         self._callbacks, self._tell = list(callbacks), tell
