@@ -121,6 +121,26 @@ def test_the_number_of_methods_is_that_of_the_catalogue() -> None:
     )
 
 
+def test_the_architecture_draws_every_floor_in_the_order_of_the_import_rule() -> None:
+    """And its table names every file of the engine."""
+    rule = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    floors = [{*layer.split(" | ")} for layer in rule["layers"] if layer != "__main__"]
+    page = PAGES["docs/architecture.md"]
+    drawing = page.partition("```text\n")[2].partition("```")[0]
+    drawn = [{*re.findall(r"^ (\w+) ", floor, re.MULTILINE)} for floor in drawing.split("─\n")]
+    assert drawn == floors
+    table = page.partition("| files of `engine` |")[2].partition("\n\n")[0]
+    named = {*re.findall(r"`(\w+)`", " ".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)))}
+    assert named == {path.stem for path in (ROOT / "src/headway/engine").glob("*.py")} - {"__init__"}
+
+
+def test_the_places_for_new_things_are_there() -> None:
+    table = PAGES["docs/architecture.md"].partition("## Where a new thing goes")[2].partition("## Glossary")[0]
+    places = {*re.findall(r"`(\w+\.py|\w+/[\w/.]+)`", table)} - {"papers/PAPER"}
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / "src" / "headway" / place).exists()] == []
+
+
 def test_the_version_has_one_source() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]

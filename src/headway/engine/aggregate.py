@@ -189,7 +189,7 @@ class Aggregator:
         rounds.release(group.positions)
 
     def _without_diverged(self, arrived: _Arrived, rounds: CohortRounds) -> _Arrived:
-        """Those of a group whose numbers are finite, with the sum of these alone; the others have failed."""
+        """The clients of a group whose numbers are finite, and the sum of these alone; the others have failed."""
         faults = self._diverged(arrived.places, arrived.partial["reports"])
         if not faults:
             return arrived

@@ -55,7 +55,7 @@ class _Stack:
 
 
 class Batched:
-    """With `compiled`, the step of a stack is one compiled program, made for the first number of clients in a stack."""
+    """Trains stacks of clients. With `compiled` a stack's step is one program, made for the first stack's size."""
 
     def __init__(self, experiment: Experiment, *, compiled: bool = False, coupled: bool = False) -> None:
         self.name = "batched:compiled" if compiled else "batched"

@@ -96,7 +96,7 @@ def _drops_nothing(node: Node) -> bool:
 
 
 def _memory(graph: GraphModule) -> dict[Node, Node]:
-    """For each operation the one whose memory its result lies in: itself, or what it is a view of."""
+    """Maps each operation to the one whose memory holds its result: itself, or what it is a view of."""
     owners: dict[Node, Node] = {}
     for node in graph.graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -125,7 +125,7 @@ def _outputs_among_inputs(node: Node) -> list[Argument]:
 
 
 def _free_layouts(graph: GraphModule) -> None:
-    """Without copies that only change the memory layout: the compiler chooses layouts by itself.
+    """Remove copies that only change the memory layout: the compiler chooses layouts by itself.
 
     `group_norm` asks for channels apart whatever its kernel wants, and so a network whose convolutions want them
     together would be copied back and forth at every layer. A copy stays where it, or what it was made of, is written

@@ -234,7 +234,7 @@ ClientTable = dict[str, np.ndarray]
 
 
 def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) -> ClientTable | None:
-    """Of each client that has test samples: its number, how many it has, and the task's metrics on them, by name.
+    """A row for each client with test samples: its number, how many it has, and the task's metrics on them.
 
     None where no client has any. A metric that a client's samples do not define is NaN.
     """

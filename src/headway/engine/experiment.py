@@ -217,7 +217,7 @@ class Experiment:
 
 
 def sampling_of(scenario: Scenario, method: Method) -> Sampling:
-    """As the scenario says; the one client of a centralised method always takes part."""
+    """The sampling that the scenario names; the one client of a centralised method always takes part."""
     return Fixed(1, 1, scenario.seed) if method.pooled else sampling(scenario, scenario.clients)
 
 

@@ -22,7 +22,7 @@ from headway.engine.pool import cores
 from headway.engine.serial import Serial
 from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError, UserError, first_words
-from headway.executors import fills, kind_of
+from headway.executors import fills, is_form_of, kind_of
 
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
@@ -42,7 +42,7 @@ def inherited_executor(requested: str, before: str, device: torch.device) -> str
 
     One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
     """
-    chosen = requested == "auto" or before.startswith(requested)
+    chosen = requested == "auto" or is_form_of(before, requested)
     return before if chosen and runs_on(before, device) else requested
 
 

@@ -82,6 +82,6 @@ def end_of(records: Sequence[RoundRecord], metric: str = "accuracy", higher_is_b
 
 
 def common(seeds: Sequence[Sequence[RoundRecord]], key: str) -> list[list[RoundRecord]]:
-    """For each round in which every seed has the value, in order, the record of each seed."""
+    """The records of all seeds in each round in which every seed has the value, in order."""
     by_round = [{record["round"]: record for record in records if key in record} for records in seeds]
     return [[table[round] for table in by_round] for round in sorted(set.intersection(*map(set, by_round)))]

@@ -44,7 +44,7 @@ class Headline:
 
     @property
     def words(self) -> str:
-        """What a column of it is called."""
+        """The name of a column that holds the headline."""
         return f"{'smoothed' if self.smoothed else 'last'} {self.name}{self.unit}"
 
     @property
@@ -107,7 +107,7 @@ def is_settled(evaluations: float, keep: float) -> bool:
 
 
 def headline_of(metric: MetricRecord, evaluations: int, keep: float) -> Headline:
-    """Of one run with this many values of the smoothed curve."""
+    """The headline of one run whose smoothed curve has this many values."""
     return headline(metric, keep > 0 and is_settled(evaluations, keep))
 
 

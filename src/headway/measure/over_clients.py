@@ -41,7 +41,7 @@ def measured(metric: str, values: np.ndarray, higher_is_better: bool) -> OverCli
 
 
 def proxy(accuracies: np.ndarray) -> OverClients:
-    """Of clients without test samples, by accuracies that are those of their classes; empty where there are none."""
+    """Numbers over clients without test samples, from accuracies of their classes; empty without any accuracy."""
     if not len(accuracies):
         return {}
     return {

@@ -162,7 +162,7 @@ class Method:
 
     @cached_property
     def _naming(self) -> dict[str, _Naming]:
-        """For each value, what names it in an exception of one of its hooks."""
+        """Names each value in an exception that one of its hooks raises."""
         return {name: _Naming(place) for name, place in self._places.items()}
 
     @contextmanager

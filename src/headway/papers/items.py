@@ -165,7 +165,7 @@ def _preset(
 
 
 def _spellings(entry: MethodEntry) -> dict[str, Spelling]:
-    """By data, data with a split, or scenario; '' is the spelling for everything else."""
+    """Spellings of a method by data, data with a split, or scenario; '' is the one for everything else."""
     if isinstance(entry, str):
         return {"": Spelling(entry)}
     plain = {name: value for name, value in entry.items() if name in ("spelled", "settings")}

@@ -210,7 +210,7 @@ class _Run:
         self._heed_stop()
 
     def _heed_stop(self) -> None:
-        """Whether a callback has asked the run to end; the next checkpoint says why."""
+        """Note why a callback asked the run to end, where one did; the next checkpoint says it too."""
         self.reason = self.reason or self.calls.stopped
         if self.checkpoint is not None:
             self.checkpoint.facts.stopped = self.reason
@@ -225,7 +225,7 @@ class _Run:
         self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress) -> None:
-        """A round has ended: keep its record, save where a checkpoint is due, and tell."""
+        """Keep the record of a round that has ended, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"

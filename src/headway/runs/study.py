@@ -78,7 +78,7 @@ class Study:
 
 
 def stopped_early(result: Result) -> str:
-    """In which round and why a callback stopped a run; '' for one that no callback stopped."""
+    """The round in which a callback stopped a run, and why; '' for one that no callback stopped."""
     done = len(result.records)
     return (
         "" if result.stopped is None else f"seed {result.scenario.seed}, stopped after round {done}: {result.stopped}"

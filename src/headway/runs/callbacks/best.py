@@ -69,7 +69,7 @@ class Best:
     """How many evaluations came after it."""
 
     def then(self, number: Watched, record: RoundRecord, least: float = 0.0) -> Best:
-        """With one more round; a value must be better by more than `least` to count."""
+        """The best after one more round, in which a value must be better by more than `least` to count."""
         value = number.of(record)
         if value is None:
             return self

@@ -30,7 +30,7 @@ class Calls:
 
     @property
     def every(self) -> tuple[Hooked, ...]:
-        """Those that have not been left out."""
+        """The callbacks that were not left out after a failure."""
         return tuple(self._callbacks)
 
     def __enter__(self) -> Calls:

@@ -15,7 +15,7 @@ from headway.runs.callbacks.keep_best import KeepBest
 def every_callback(
     experiment: Experiment, given: Sequence[Hooked], trackers: Mapping[str, Callback]
 ) -> tuple[Hooked, ...]:
-    """In the order in which they are called; what cannot work in this experiment is refused."""
+    """All callbacks in the order of their calls. One that cannot work in this experiment is refused."""
     scenario = experiment.scenario
     settings: list[Callback] = []
     if scenario.patience is not None:

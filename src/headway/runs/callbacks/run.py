@@ -153,7 +153,7 @@ class Run:
 
     @property
     def result(self) -> Result | None:
-        """In `on_end` what the run came to; None before, and where it was interrupted or failed."""
+        """The run's result, in `on_end`; None before, and where the run was interrupted or failed."""
         return self._standing.result
 
     # ── what a callback may do ───────────────────────────────────────────────────────────────────────────────────────

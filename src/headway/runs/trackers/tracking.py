@@ -64,7 +64,7 @@ def scalars(record: RoundRecord, metrics: Sequence[str] = ()) -> dict[str, float
 
 
 def _tracked_name(key: str, metrics: Sequence[str]) -> str:
-    """Under which name a number is tracked, with `{on}` for what it was measured on."""
+    """The name that a number is tracked by, with `{on}` for what it was measured on."""
     metric = key.removesuffix("_smoothed")
     if key in NAMES or metric not in metrics:
         return NAMES.get(key, f"method/{key}")
