@@ -100,7 +100,9 @@ def test_a_claim_gets_further_seeds_and_loses_none(tmp_path: Path) -> None:
     claim = tmp_path / "results"
     claimed("--from", runs_in(tmp_path / "a", "fednag", "one", 0.5), "--claim", claim)
     claimed("--from", runs_in(tmp_path / "b", "fednag", "two", 0.7, seed=1), "--claim", claim)
-    told = claimed("--from", runs_in(tmp_path / "c", "csgd", "three", 0.8), "--claim", claim)  # one seed, not among the others
+    told = claimed(
+        "--from", runs_in(tmp_path / "c", "csgd", "three", 0.8), "--claim", claim
+    )  # one seed, not among the others
     found = numbers(told)
     assert {row: line["seeds"] for row, line in found.items()} == {"fednag": "2", "csgd": "1"}
     assert note(claim)["seeds"] == 2

@@ -28,7 +28,7 @@ Settings = dict[str, Value]
 """Settings of a scenario by name."""
 
 PROFILES = ("paper", "agm21", "acg24", "gradma-code")
-"""Whose settings a name stands for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
+"""The settings that a name can stand for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
 2024, or of GradMA's program."""
 
 TASK_NAMES = ("classification", "regression", "binary", "multilabel", "tokens", "segmentation")

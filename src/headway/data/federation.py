@@ -103,7 +103,7 @@ class Federation:
     classes: int
     """Number of classes of a sample, a token or a pixel; 0 where targets are numbers."""
     mean: float | tuple[float, ...] = 0.0
-    """For uint8 samples: subtracted from x/255, for each channel."""
+    """What is subtracted from x/255 of uint8 samples, for each channel."""
     std: float | tuple[float, ...] = 1.0
     client_tests: ClientTests | None = None
     """The test samples of each client, which may be those of `test`; None where no client has any."""

@@ -65,7 +65,7 @@ def with_client_tests(federation: Federation, share: float, seed: int) -> Federa
 
 
 _PURPOSES = {"validation": "validation", "client_test": "client test"}
-"""Of the random numbers, by the setting that asks for them."""
+"""The purpose of the random numbers, by the setting that asks for them."""
 
 
 def _drawn(federation: Federation, share: float, seed: int, setting: str) -> tuple[Rows, Rows]:

@@ -11,7 +11,7 @@ import numpy as np
 from headway.errors import UserError, shown
 
 Rows = list[np.ndarray]
-"""For each client the rows of the training data that it holds, int64."""
+"""The rows of the training data that each client holds, int64."""
 SplitFunction = Callable[[np.ndarray, int, int], Sequence[Sequence[int] | np.ndarray] | np.ndarray]
 """`f(labels, clients, seed)`: for each client an array of whole numbers, the rows it holds.
 

@@ -32,7 +32,7 @@ class RoundOutcome:
     """What happened in a round, besides the new global state."""
 
     clients: tuple[int, ...]
-    """Those whose upload counts."""
+    """The clients whose upload counts."""
     lost: int
     """Clients that dropped out and sent nothing."""
     late: int

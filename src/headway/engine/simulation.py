@@ -39,7 +39,7 @@ class Progress:
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
     updates: ClientUpdates | None = None
-    """Of the last round, where they are watched: a resume has no need of them."""
+    """How far the clients of the last round went, where that is watched: a resume has no need of it."""
 
     @property
     def output(self) -> GlobalState:
@@ -115,8 +115,8 @@ def simulate(
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        told = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
-        yield cast(RoundRecord, told), progress
+        record = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
+        yield cast(RoundRecord, record), progress
 
 
 def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:

@@ -74,7 +74,7 @@ def last_over_clients(records: Sequence[RoundRecord]) -> RunNumbers:
 
 
 AVERAGED = ("clients_judged", "client_mean", "client_std", "client_worst", "client_accuracy_std", "client_accuracy_low")
-"""Of these several seeds have a mean and a deviation."""
+"""Names of numbers that have a mean and a deviation over seeds."""
 
 
 def of_several(summaries: Sequence[RunNumbers]) -> ClientNumbers:

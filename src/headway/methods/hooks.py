@@ -147,7 +147,7 @@ class OfLocal(Protocol):
     optimises: bool
     """Whether it makes the step itself: it comes last, and there is one such value only."""
     couples_decay: bool
-    """Of an optimiser: whether weight decay is a part of the gradient that it is given, and not of the step."""
+    """Whether an optimiser takes weight decay as a part of the gradient that it is given, and not of the step."""
 
     replaces_delta: bool
     """Whether it uploads something in place of Δ_i."""

@@ -48,7 +48,7 @@ class Job:
     observer: Observer
     callbacks: Sequence[Hooked] = ()
     trackers: Mapping[str, Callback] = field(default_factory=dict)
-    """By the names that were given for them."""
+    """Callbacks that write to other programs, by the names that were given for them."""
     accept_changes: bool = False
     """Whether data, an own model and an own method may be others than those that the run began with."""
 
@@ -225,7 +225,7 @@ class _Run:
         self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress) -> None:
-        """Keep the record of a round that has ended, save where a checkpoint is due, and tell callbacks and observer."""
+        """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"

@@ -44,7 +44,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def parsed(content: bytes | str) -> object:
-    """What JSON says; a `ValueError` with its reason where it is none that Headway writes."""
+    """The value of a JSON text. A `ValueError` says why a text is not JSON as Headway writes it."""
     try:
         return json.loads(content, parse_constant=_refuse)
     except RecursionError:

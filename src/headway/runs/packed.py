@@ -61,7 +61,7 @@ def digest(content: bytes) -> str:
 
 
 MOST_BYTES = 1 << 28
-"""Of what a file unpacks to: a hundred thousand rounds have about 70 MB."""
+"""The most bytes that a file may unpack to: a hundred thousand rounds have about 70 MB."""
 
 
 def _unpacked(packed: bytes) -> bytes:

@@ -40,7 +40,7 @@ class Result:
     stopped: str | None = None
     """Why a callback stopped the run before its rounds were done; None where none did."""
     callbacks: tuple[object, ...] = field(default=(), repr=False)
-    """Those that were given, as the run left them; a run that was loaded has none."""
+    """The callbacks that were given, as the run left them; a run that was loaded has none."""
     make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
 
     @cached_property

@@ -63,7 +63,7 @@ class Trial:
     candidate: Candidate
     rounds: int = 0
     scores: tuple[float, ...] = ()
-    """Of each seed: the headline metric on the samples held out, smoothed where higher is better."""
+    """The score of each seed: the headline metric on the samples held out, smoothed where higher is better."""
     status: str = "waiting"
     """`finished`; `stopped` (others went on); `diverged` or `failed`, with the failure."""
     failure: str | None = None

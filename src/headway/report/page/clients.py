@@ -15,7 +15,7 @@ from headway.report.clients import about_clients, are_measured, how_many, with_d
 from headway.report.page.parts import look, swatch
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 58, 16, 12, 44
-"""Of the picture and the room around its curves."""
+"""Sizes of the picture, and of the room around its curves."""
 _SHOWN = (("least", 0), ("25 %", 5), ("median", 10), ("75 %", 15), ("most", 20))
 """Columns of the table, and which of the quantiles they are."""
 

@@ -64,7 +64,7 @@ class Curves(TypedDict):
 
 
 POINTS = 1000
-"""Of more evaluations than this every second, third, … is drawn, and the last."""
+"""Where there are more evaluations than this, every second, third, … is drawn, and the last."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ NAMES = {
     "seconds_training": "seconds/training",
     "seconds_evaluation": "seconds/evaluation",
 }
-"""Of the numbers in a round's record; `{on}` is what was measured on, test or validation. Others go below `method/`."""
+"""Tracked names of the numbers in a round's record; `{on}` is `test` or `validation`. Other numbers go below `method/`."""
 ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
