@@ -70,7 +70,7 @@ def test_a_round_changes_none_of_its_inputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPELLED)
 def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
-    """The traffic of `headway methods` is the traffic of a real run: a number of vectors, each as its wire writes it."""
+    """Bytes are those of `headway methods`: a number of vectors, each as long as its wire writes it."""
     records, progress = played(experiment(name))
     built, key = method(name), torch.zeros(2, dtype=torch.int64)
     vectors = cost(dataclasses.replace(built, wire=Wire()))

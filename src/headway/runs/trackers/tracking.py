@@ -48,7 +48,7 @@ NAMES = {
     "seconds_training": "seconds/training",
     "seconds_evaluation": "seconds/evaluation",
 }
-"""Tracked names of the numbers in a round's record; `{on}` is `test` or `validation`. Other numbers go below `method/`."""
+"""Tracked names of the numbers in a round's record; `{on}` is `test` or `validation`. Others go below `method/`."""
 ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
