@@ -37,6 +37,7 @@ MOST_SAMPLES = 100_000_000
 
 
 def device_of(name: str) -> torch.device:
+    """The device of a setting: `auto` is the GPU where there is one. One that is not there is refused."""
     if name != "cpu":
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side; read when CUDA starts
     if name == "auto":

@@ -35,6 +35,8 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 
 @dataclass(frozen=True)
 class Scores:
+    """What the server's model scores after a round."""
+
     loss: float
     metrics: dict[str, float]
     """The task's metrics by name; one that these samples do not define is left out."""

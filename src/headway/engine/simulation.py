@@ -58,6 +58,7 @@ _TAKEN = {
 
 
 def begin(experiment: Experiment) -> Progress:
+    """Where a simulation stands before its first round."""
     model = server.initial_state(experiment)
     return Progress(0, model, best=_own(model) if experiment.method.keeps_best else None)
 
@@ -68,6 +69,7 @@ def _own(model: GlobalState) -> GlobalState:
 
 
 def finished(experiment: Experiment, progress: Progress) -> bool:
+    """Whether every round was played, or the target was reached in a run that stops there."""
     scenario = experiment.scenario
     return progress.round >= scenario.rounds or (scenario.stop_at_target and _is_at_target(experiment, progress))
 

@@ -76,6 +76,7 @@ class End:
 
 
 def end_of(records: Sequence[RoundRecord], metric: str = "accuracy", higher_is_better: bool = True) -> End:
+    """The best, the last and the last smoothed value of a metric in a run."""
     end = int(records[-1]["round"]) if records else 0
     smoothed = level_at(records, f"{metric}_smoothed", end)
     return End(top(records, metric, higher_is_better), level_at(records, metric, end), smoothed)

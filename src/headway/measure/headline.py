@@ -75,6 +75,7 @@ class Headline:
 
 
 def headline(metric: MetricRecord, smoothed: bool) -> Headline:
+    """The headline that a metric makes, smoothed or as it ended."""
     return Headline(metric["name"], smoothed, metric["higher_is_better"], metric["percent"])
 
 
@@ -86,9 +87,9 @@ def metrics_of(records: Sequence[RoundRecord]) -> list[MetricRecord]:
 
     A run with others than the accuracy says so in its first round. Earlier versions had the loss where there is none.
     """
-    told = next((record["metrics"] for record in records if "metrics" in record), None)
-    if told:
-        return told
+    recorded = next((record["metrics"] for record in records if "metrics" in record), None)
+    if recorded:
+        return recorded
     numeric = any("rmse" in record for record in records) and not any("accuracy" in record for record in records)
     return _OF_NUMBERS if numeric else [ACCURACY]
 

@@ -66,6 +66,7 @@ def _function_name(function: object) -> str:
 
 
 def part_name(part: object) -> str:
+    """The name of a slot's value, which is the name of its state too: its class, or the user's function."""
     return repr(part) if isinstance(part, plain_function) else type(part).__name__
 
 

@@ -70,6 +70,7 @@ def state(place: str, hook: str, given: object) -> dict[str, object]:
 
 
 def dictionary(place: str, hook: str, given: object) -> dict[str, object]:
+    """What a hook returned, which must be a dictionary."""
     if not isinstance(given, dict):
         raise UserError(f"{place}: {hook} returned {_kind(given)}; it must return a dictionary")
     return given

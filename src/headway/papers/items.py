@@ -109,6 +109,7 @@ def preset(item: str) -> Preset:
 
 
 def every_preset() -> list[Preset]:
+    """Every table and figure of every paper."""
     return [preset for paper in PAPERS for preset in presets(paper).values()]
 
 

@@ -40,6 +40,7 @@ def _as_json(content: object) -> bytes:
 
 
 def write_json(path: Path, content: object) -> None:
+    """Write plain data as JSON, without a checksum."""
     write_atomically(path, _as_json(content))
 
 

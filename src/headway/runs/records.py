@@ -73,6 +73,7 @@ class Rounds:
 
 
 def chained(records: Iterable[RoundRecord]) -> Chain:
+    """The checksums of all these records together."""
     return reduce(Chain.then, records, Chain())
 
 
