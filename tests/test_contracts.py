@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import experiment as any_world
+from conftest import experiment as any_experiment
 from conftest import played
 from headway.engine.cost import cost
 from headway.engine.experiment import Experiment
@@ -36,7 +36,7 @@ SLOPED = [name for name in objective.__all__ if hasattr(getattr(objective, name)
 
 
 def experiment(name: str, network: str = "norm_free", **settings: Any) -> Experiment:
-    return any_world(name, network, **{**PROGRAMS.get(name, {}), **settings})
+    return any_experiment(name, network, **{**PROGRAMS.get(name, {}), **settings})
 
 
 @pytest.mark.parametrize("name", SPELLED)
