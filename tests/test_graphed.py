@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from conftest import NETWORKS, SMALL, distance, experiment, played, unequal_clients
-from coupled_networks import COUPLED, coupled_world
+from coupled_networks import COUPLED, coupled_experiment
 from headway import random
 from headway.engine import captured, evaluation, graphed
 from headway.engine.building import build
@@ -144,7 +144,7 @@ def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_couples_samples_is_refused_where_batches_are_short(layout: str) -> None:
     with pytest.raises(CannotExecute, match="batches are filled to one shape"):
-        make_executor(f"graphed:{layout}", coupled_world())
+        make_executor(f"graphed:{layout}", coupled_experiment())
     module = COUPLED["batch norm by hand"]()
     agrees(build(SMALL, method("fedavg"), model=module, **unequal_clients((8, 16, 4, 24, 8, 4))), layout)
 

@@ -88,7 +88,7 @@ def test_clients_too_small_to_hold_anything_out_are_told() -> None:
         held_out(federation([1, 2, 3]), 0.1, 0)
 
 
-def test_a_world_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
+def test_an_experiment_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
     whole, parted = experiment("fedavg"), experiment("fedavg", validation=0.25)
     kept = sum(len(rows) for rows in parted.federation.clients)
     assert kept + len(parted.federation.test) == len(whole.federation.train)
