@@ -27,11 +27,16 @@ class Result:
     """One run of one method with one seed, finished or not."""
 
     method: str
+    """The method's name."""
     scenario: Scenario
+    """The run's settings."""
     records: list[RoundRecord] = field(repr=False)
+    """What each round recorded, as rounds.jsonl has it; `rounds` is a table of it."""
     make_model: Callable[[], nn.Module] = field(repr=False)
     executor: str
+    """How clients were executed, such as `batched:compiled`."""
     folder: Path | None
+    """The run's folder; None for a run that is kept in memory."""
     checked: bool = field(default=True, repr=False)
     """Whether the records could be checked; those of folders from before there were checksums cannot."""
     cost: CostRecord | None = field(default=None, repr=False)
