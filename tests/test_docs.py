@@ -161,6 +161,17 @@ def test_make_help_says_what_every_target_does() -> None:
     assert re.findall(r"^make (\w+) +\S", told, re.MULTILINE) == targets
 
 
+def test_the_fast_tests_of_make_check_are_there() -> None:
+    """Files, and tests in them: those that are named, and those that are left out."""
+    planned = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = [word.strip("'") for word in planned.splitlines()[-1].split() if "tests/" in word]
+    assert len(names) > 20
+    for name in names:
+        file, _, test = name.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {test.partition('[')[0]}" in text, name
+
+
 def test_targets_that_pages_name_exist() -> None:
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for name in ("CONTRIBUTING.md", "docs/index.md", "docs/architecture.md", "docs/laboratory/fuzzing.md"):
