@@ -1,4 +1,4 @@
-"""Pieces of slots of one's own, and what is said of those that are refused."""
+"""Pieces of slots that tests put together, and the hook that a message calls each slot by."""
 
 from __future__ import annotations
 
