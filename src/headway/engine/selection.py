@@ -38,7 +38,7 @@ def runs_on(name: str, device: torch.device) -> bool:
 
 
 def inherited_executor(requested: str, before: str, device: torch.device) -> str:
-    """What to ask for after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
+    """The executor to request after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
 
     One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
     """
@@ -81,7 +81,7 @@ def _candidates(experiment: Experiment, requested: str) -> list[str]:
 
 
 def _compiled(experiment: Experiment, name: str) -> str:
-    """What is tried after an executor has won uncompiled.
+    """The compiled executor that is tried after one has won uncompiled.
 
     On a CPU a stack of linear layers gains most. Convolutions of a stack stay slow; there each process gets a compiled
     step, which gains little from a second thread.
@@ -95,7 +95,7 @@ def _compiled(experiment: Experiment, name: str) -> str:
 
 
 class _Contest:
-    """The fastest executor so far; all others are closed."""
+    """Tries executors and keeps the fastest so far; all others are closed."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
@@ -194,7 +194,7 @@ def _coupled(experiment: Experiment) -> str:
 
 
 def _unfilled(experiment: Experiment, name: str) -> list[str]:
-    """What is done otherwise because batches cannot be filled; nothing where they can, or need not be."""
+    """How clients are trained because batches cannot be filled; nothing where they can, or need not be."""
     how = []
     if fills(name) and experiment.coupling:
         how += ["only clients whose batches are equally large are stacked"] if name.startswith("batched") else []
