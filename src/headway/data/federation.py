@@ -1,4 +1,4 @@
-"""`Federation`: training samples, the rows of them that each client holds, test samples, and whom these judge."""
+"""`Federation`: training samples, the rows of them that each client holds, test samples, and the clients that these judge."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ClientTests:
         return sum(len(own) > 0 for own in self.rows)
 
     def spread(self, count: int | None, samples: Samples | None = None) -> ClientTests:
-        """These with `count` of all samples, evenly spread over them; `samples` are these, where they are made."""
+        """Test samples with `count` of all, evenly spread over them; `samples` are these where they were made already."""
         places = self.samples.spread_rows(count)
         if places is None:
             return self
@@ -127,7 +127,7 @@ class Federation:
 
     @property
     def sample_shape(self) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
-        """The shape of a sample; of one with several parts, theirs by name or place."""
+        """The shape of a sample; where it has several parts, their shapes by name or place."""
         return columns.shapes(self.train.x)
 
     @cached_property

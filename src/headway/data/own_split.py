@@ -118,7 +118,7 @@ def _check_listed(rows: list[object], where: str, client: int, samples: int, see
 
 
 def _json(path: Path) -> object:
-    """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
+    """The content of a file with rows. A pipe is not opened, since that would wait for its writer."""
     if not path.exists():
         raise UserError(f"there is no partition file '{path}'")
     if not path.is_file():

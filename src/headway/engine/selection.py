@@ -179,7 +179,7 @@ def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
 def _check_filling(experiment: Experiment, requested: str) -> None:
     """Refuse `graphed`, which fills batches, where filler rows would change a sample's numbers.
 
-    Only where the user wants it: what a run has used before is not insisted on.
+    Only where the user names it: a run that used it before takes another executor instead.
     """
     wanted = experiment.scenario.executor.startswith("graphed") and requested.startswith("graphed")
     if wanted and runs_on(requested, experiment.device) and experiment.coupling:

@@ -33,7 +33,7 @@ class RunNumbers(TypedDict, total=False):
     rmse: float | None
     r2: float | None
     client_scores: str | None
-    """`measured`, on each client's own samples, or `proxy`; None where nothing is said of clients."""
+    """`measured`, on each client's own samples, or `proxy`; None where there are no numbers over clients."""
     client_metric: str | None
     clients_judged: int | None
     client_mean: float | None

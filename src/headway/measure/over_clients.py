@@ -54,7 +54,7 @@ def proxy(accuracies: np.ndarray) -> OverClients:
 def last_over_clients(records: Sequence[RoundRecord]) -> RunNumbers:
     """The numbers over clients of the last round that has some; None for what it does not have.
 
-    Records of before there were measured ones do not say that theirs are a proxy.
+    Records of earlier versions, which measured none, do not say that theirs are a proxy.
     """
     having = (one for one in reversed(records) if "client_scores" in one or "client_accuracy_std" in one)
     found = next(having, None)

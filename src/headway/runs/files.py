@@ -57,7 +57,7 @@ def _refuse(constant: str) -> None:
 
 
 def read_plain(path: Path) -> bytes:
-    """A file's content. A pipe in its place is not opened: that would wait for who writes into it."""
+    """A file's content. A pipe in its place is not opened, since that would wait for its writer."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     return path.read_bytes()

@@ -21,7 +21,7 @@ _SHOWN = (("least", 0), ("25 %", 5), ("median", 10), ("75 %", 15), ("most", 20))
 
 
 def distribution(rows: Sequence[MethodNumbers]) -> str:
-    """Sorted curves and a table of the methods whose clients were measured, and what is said of the others."""
+    """Sorted curves and a table of the methods whose clients were measured, and a line on the others."""
     words = about_clients(rows)
     if not words:
         return '<p class="small">Nothing was measured over clients.</p>'
