@@ -1,4 +1,4 @@
-"""`Federation`: training samples, the rows of them that each client holds, test samples, and the clients that these judge."""
+"""`Federation`: training samples, the rows of them that each client holds, test samples, and the clients they judge."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ClientTests:
         return sum(len(own) > 0 for own in self.rows)
 
     def spread(self, count: int | None, samples: Samples | None = None) -> ClientTests:
-        """Test samples with `count` of all, evenly spread over them; `samples` are these where they were made already."""
+        """Tests on `count` of all samples, evenly spread over them; `samples` are these where they exist already."""
         places = self.samples.spread_rows(count)
         if places is None:
             return self
