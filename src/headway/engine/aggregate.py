@@ -41,7 +41,7 @@ class TrainedClients(Averaged):
 
 
 def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> TrainedClients:
-    """What came of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
+    """The result of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
 
     `bytes` counts the encoded fields; buffers travel beside them.
     """
@@ -172,7 +172,7 @@ class Aggregator:
             self._leave_out()
 
     def add(self, group: Group) -> None:
-        """The results of a group of the clients that train now."""
+        """Take in the results of a group of the clients that train now."""
         assert self._turn is not None
         turn, rounds = self._turn
         self.computed += group.computed
@@ -202,7 +202,7 @@ class Aggregator:
         return _Arrived([arrived.places[at] for at in finite], positions, trained, partial)
 
     def _take(self, arrived: _Arrived, rounds: CohortRounds) -> None:
-        """Add to the sum, and keep what the server or the clients want of each upload."""
+        """Add a group to the sum, and keep of each upload what the server or the clients need."""
         trained, partial, places = arrived.trained, arrived.partial, arrived.places
         if self._sum is None:
             self._sum = copied(partial["sum"])
@@ -246,7 +246,7 @@ class Aggregator:
         return self._sum
 
     def uploads(self, message: Message) -> Uploads:
-        """What the method's server is given; `message` is what the clients received."""
+        """The round's uploads as the method's server gets them; `message` is what the clients received."""
         each = tuple(fields for _, fields in sorted(self._each.items()))
         return Uploads(
             mean=self.mean["fields"],

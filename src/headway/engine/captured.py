@@ -214,7 +214,7 @@ class CapturedCohort:
         return place
 
     def train(self, given: RoundInput, rounds: CohortRounds, positions: tuple[int, ...]) -> Group:
-        """A group of clients, no more than there are places for. Each group is written over the one before."""
+        """Train a group of clients, no more than there are places for. Each group is written over the one before."""
         fill(self.message, dict(given.message))
         fill(self.buffers, given.buffers)
         self.arrays.load(rounds, positions)
