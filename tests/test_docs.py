@@ -149,6 +149,17 @@ def test_the_version_has_one_source() -> None:
     assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [headway.__version__]
 
 
+@pytest.mark.parametrize(
+    ("name", "line"), [("README.md", r"# an extra; also: (.+)"), ("docs/index.md", r"an extra: ([^.]+\.[^.]+)\.")]
+)
+def test_every_extra_is_named_where_one_installs(name: str, line: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = re.search(line, PAGES[name])
+    assert found is not None
+    named = {*re.findall(r"\w+", found[1])} - {"pip", "install", "e", "also"}
+    assert named | {"tensorboard"} == {*project["optional-dependencies"]} - {"dev"}
+
+
 def test_the_five_papers_are_cited() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert len(re.findall(r"^  - type: ", citation, re.MULTILINE)) == 5
