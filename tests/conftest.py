@@ -188,7 +188,7 @@ def _cache_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
-"""Writes a data set it is given the name of, where somebody keeps packed data beside the repository."""
+"""A program that writes a data set by its name, where packed data lies beside the repository."""
 
 
 def held(name: str) -> Path | None:

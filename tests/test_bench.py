@@ -232,7 +232,7 @@ def test_engines_are_all_a_scenario_can_ask_for() -> None:
     assert not any(name.startswith("graphed:") for name in every)
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(
+def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "measure", lambda *given: pytest.fail("it was measured"))

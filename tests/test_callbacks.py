@@ -71,7 +71,7 @@ def test_hooks_are_called_in_order_and_a_function_after_every_round() -> None:
     assert result.callbacks[0] is diary
 
 
-def test_a_failing_callback_is_told_with_its_round_and_a_resume_calls_it_again(tmp_path: Path) -> None:
+def test_a_failing_callback_is_reported_with_its_round_and_a_resume_calls_it_again(tmp_path: Path) -> None:
     """The round in which it failed is played again, after the last checkpoint before it."""
     folder, diary = tmp_path / "run", Diary(broken=4)
     with pytest.raises(

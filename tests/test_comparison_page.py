@@ -205,7 +205,7 @@ def test_curves_are_means_and_deviations_over_the_seeds() -> None:
     assert grid["mb"] == pytest.approx([0.15 * number for number in range(1, 13)])
 
 
-def test_every_setting_is_told() -> None:
+def test_every_setting_is_reported() -> None:
     parsed = Parsed(page(study_of("fedavg", "fedacg", rate=0.0625)))
     for setting in dataclasses.fields(Scenario):
         if setting.name not in ("method", "seed", "seeds"):
@@ -233,7 +233,7 @@ def test_a_name_cannot_break_the_page() -> None:
     assert "innerHTML" not in text
 
 
-def test_a_regression_is_told_by_its_loss() -> None:
+def test_a_regression_is_reported_by_its_loss() -> None:
     study = study_of("fedavg", "fedacg", numeric=True)
     parsed = Parsed(page(study))
     heads = parsed.tables[0][0]

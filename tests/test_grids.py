@@ -1,4 +1,4 @@
-"""Grids of a sweep: every combination, the papers' own, and what is told before anything runs."""
+"""Grids of a sweep: every combination, the papers' own, and what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_the_grid_of_the_paper_on_fedacg() -> None:
         ({"lam": []}, "has no values"),
     ],
 )
-def test_a_bad_grid_is_told_before_anything_runs(asked: Any, said: str, tmp_path: Path) -> None:
+def test_a_bad_grid_is_reported_before_anything_runs(asked: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         sweep("fedacg", asked, QUICK, out=tmp_path / "sweep", **own_problem())
     assert not (tmp_path / "sweep").exists()
 
 
-def test_contradictions_are_told() -> None:
+def test_contradictions_are_reported() -> None:
     with pytest.raises(UserError, match=r"'lam' is in the grid and in 'fedacg:lam=0\.9'"):
         sweep("fedacg:lam=0.9", "lam=0.8,0.9")
     with pytest.raises(UserError, match=r"'rate' is in the grid and set to 0\.1"):

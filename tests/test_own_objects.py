@@ -94,7 +94,7 @@ class TestAllClientsOfASplit:
         assert scenario("synthetic:1,1/natural/20x5").clients == 20
         assert scenario("fashion/dir0.3/50x10%", partition="natural").clients == 50
 
-    def test_too_many_are_told_how_to_ask_for_all(self, own: Path) -> None:
+    def test_too_many_come_with_how_to_ask_for_all(self, own: Path) -> None:
         chosen = scenario(data=f"npz:{own}/own.npz", partition="natural", clients=60, model="linear", device="cpu")
         refused(lambda: build(chosen, method("fedacg")), "the data has 6 users", "--clients 6 or fewer (0 takes all)")
 
@@ -138,7 +138,7 @@ class TestFilesThatCannotBeRead:
         forbid(own if folder else own / "own.npz")
         refused_source(f"npz:{own}/own.npz", None, f"{own}/own.npz cannot be read: Permission denied")
 
-    def test_nobody_is_told_to_delete_it(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
+    def test_no_message_says_to_delete_it(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
         (tmp_path / "MNIST/raw").mkdir(parents=True)
         (tmp_path / "MNIST/raw/train-images-idx3-ubyte").write_bytes(b"\0")
         forbid(tmp_path / "MNIST/raw/train-images-idx3-ubyte")

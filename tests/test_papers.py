@@ -269,7 +269,7 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert any("failed" in message for message in watching.told)
 
 
-def test_a_data_set_that_is_not_there_is_told_once(tmp_path: Path) -> None:
+def test_a_data_set_that_is_not_there_is_reported_once(tmp_path: Path) -> None:
     """Where no run has its data there is one line, no table and no picture; where some have, they are run."""
     (tmp_path / "data").mkdir()
     there = str(tmp_path / "data")

@@ -181,7 +181,7 @@ def test_both_turns_of_a_client_count_and_differ() -> None:
     assert (int(store.states[3]["cursor"]), int(store.states[1]["cursor"])) == (2 * steps[0], steps[1])
 
 
-def test_each_upload_is_told_with_its_client() -> None:
+def test_each_upload_is_reported_with_its_client() -> None:
     """A server that sees every upload has them in the order of the clients, second draws included."""
     chosen = experiment("gradma-s:memory=6")
     with chosen.arithmetic():

@@ -42,7 +42,7 @@ class TestHost:
         assert len(streams) == len(places)
         assert len({key(seed, purpose, *rest) for seed, purpose, *rest in places}) == len(places)
 
-    def test_coordinates_are_told_apart_by_place_and_not_by_their_digits(self) -> None:
+    def test_coordinates_differ_by_place_and_not_by_their_digits(self) -> None:
         assert len({key(0, "x", 1, 12), key(0, "x", 11, 2), key(0, "x", 112), key(0, "x", 1, 1, 2)}) == 4
         assert key(1, "x", 2) != key(2, "x", 1)
 

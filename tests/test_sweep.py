@@ -83,7 +83,7 @@ def test_windows_of_text_can_be_held_out() -> None:
     assert torch.equal(parted.test.x[:][:, 0], parted.test.y)
 
 
-def test_clients_too_small_to_hold_anything_out_are_told() -> None:
+def test_clients_too_small_to_hold_anything_out_are_reported() -> None:
     with pytest.raises(UserError, match=r"validation is 0\.1, but every client has too few samples to hold one out"):
         held_out(federation([1, 2, 3]), 0.1, 0)
 

@@ -60,7 +60,7 @@ def test_scores_on_held_out_samples_have_other_names_and_what_is_no_number_is_le
 # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tracker_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_tracker_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no tracker 'tensorbord'; did you mean 'tensorboard'\?"):
         hw.simulate("fedavg", QUICK, track=["tensorbord"], out=tmp_path / "run", **own_problem())
     with pytest.raises(UserError, match="no tracker 'x'"):
@@ -74,7 +74,7 @@ def test_a_tracker_that_does_not_exist_is_told(tmp_path: Path) -> None:
     ("name", "package"),
     [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow.entities"), ("wandb", "wandb")],
 )
-def test_a_missing_package_is_told_with_its_extra(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"headway.runs.trackers.{name}", raising=False)
     with pytest.raises(UserError, match=rf"the tracker '{name}' needs .* pip install 'headway\[{name}\]'"):
@@ -90,7 +90,7 @@ def test_curves_need_a_folder() -> None:
 
 
 class Listing:
-    """Lists what it is told; after some round its disk is full."""
+    """Lists what it gets; after some round its disk is full."""
 
     may_fail = True
 
@@ -110,7 +110,7 @@ class Listing:
         self.seen.append(run.status)
 
 
-def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_fails_is_reported_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"broken": Listing(full=3), "whole": Listing()}
     monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: both)
     with pytest.warns(UserWarning, match="broken failed and is left out, the training goes on: no space left") as told:
