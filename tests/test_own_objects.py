@@ -94,7 +94,7 @@ class TestAllClientsOfASplit:
         assert scenario("synthetic:1,1/natural/20x5").clients == 20
         assert scenario("fashion/dir0.3/50x10%", partition="natural").clients == 50
 
-    def test_too_many_come_with_how_to_ask_for_all(self, own: Path) -> None:
+    def test_more_clients_than_users_are_refused_with_how_to_take_all(self, own: Path) -> None:
         chosen = scenario(data=f"npz:{own}/own.npz", partition="natural", clients=60, model="linear", device="cpu")
         refused(lambda: build(chosen, method("fedacg")), "the data has 6 users", "--clients 6 or fewer (0 takes all)")
 
