@@ -75,7 +75,7 @@ def followed(profile: str, changes: Settings) -> Settings:
 
 
 def _partition(split: str) -> str | None:
-    """`dirichlet:0.3` for `dir0.3`; None for what no split is called."""
+    """`dirichlet:0.3` for `dir0.3`; None for a word that does not name a split."""
     found = _SPLIT.fullmatch(split)
     if found is None:
         return None

@@ -107,7 +107,7 @@ def _values(slot: str, given: object) -> tuple[object, ...]:
 
 
 def _part(slot: str, given: object) -> object:
-    """A slot value of what was given for it."""
+    """What was given for a slot as a value of it: a function becomes one, anything else is checked."""
     if isinstance(given, plain_function):
         return plain_function(slot, given.function)
     if inspect.isclass(given):

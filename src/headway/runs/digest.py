@@ -280,13 +280,13 @@ def _configuration(layer: nn.Module) -> Iterator[tuple[str, object]]:
         to_dict = getattr(value, "to_dict", None)
         table = to_dict() if to_dict else value
         if isinstance(table, Mapping) and name not in _VOLATILE:
-            yield name, {key: one for key, one in table.items() if _is_reported(one) and key not in _VOLATILE}
-        elif _is_reported(value) and name not in _VOLATILE:
+            yield name, {key: one for key, one in table.items() if _is_plain(one) and key not in _VOLATILE}
+        elif _is_plain(value) and name not in _VOLATILE:
             yield name, value
 
 
-def _is_reported(value: object) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value is one of Python's own, or a collection of such."""
     if isinstance(value, Mapping):
-        return all(map(_is_reported, value.values()))
-    return isinstance(value, _PLAIN) or (isinstance(value, list | tuple | set) and all(map(_is_reported, value)))
+        return all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN) or (isinstance(value, list | tuple | set) and all(map(_is_plain, value)))

@@ -46,7 +46,7 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
 
 
 def _clients(experiment: Experiment) -> Fingerprints:
-    """Who holds what. Own data lies client after client, so that sizes say it."""
+    """Fingerprints of which client holds what. Own data lies client after client, so that sizes say it."""
     if experiment.scenario.data == "own":
         sizes = {"the clients' numbers of samples": _sum(experiment.split.sizes.astype("<i8"))}
         tests = experiment.split.client_tests
