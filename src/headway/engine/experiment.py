@@ -14,13 +14,14 @@ from torch import Tensor
 from headway.data.batches import has_short_batches, planned_steps
 from headway.data.columns import Tensors
 from headway.data.federation import ClientTests, Federation, Samples
-from headway.data.participation import Fixed, Sampling, sampling
+from headway.data.participation import Fixed, Sampling, sampling, wanted
 from headway.data.task import doubt, task_in_words
 from headway.engine import coupling
 from headway.engine.client_rounds import ClientRounds, ClientState
 from headway.engine.determinism import DETERMINISTIC
 from headway.engine.network import Network
 from headway.methods.method import Method
+from headway.random import Normals, normals
 from headway.scenario import Scenario
 from headway.schedules import schedule
 from headway.tasks.task import Task
@@ -107,6 +108,15 @@ class Experiment:
     def sampling(self) -> Sampling:
         """Who is invited in a round."""
         return sampling_of(self.scenario, self.method)
+
+    @property
+    def wanted(self) -> float:
+        """How many clients a round is planned to have, whoever comes."""
+        return wanted(self.scenario)
+
+    def normals(self, round: int) -> Normals:
+        """Standard normal numbers of a round for a server that adds noise: everybody who has the seed can draw them."""
+        return normals(self.scenario.seed, "privacy", round)
 
     @cached_property
     def client_rounds(self) -> ClientRounds:

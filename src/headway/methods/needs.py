@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -26,6 +26,28 @@ def check(parts: Parts) -> None:
         for need in getattr(part, "needs", ()):
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
+    _check_guard([part for name, part in parts if name.startswith("server.")])
+
+
+def _check_guard(server: Sequence[object]) -> None:
+    """Refuse a server value that must see more than a mean beside one that lets nothing else through."""
+    guard = next((part for part in server if hasattr(part, "bound")), None)
+    seen = who_is_seen((type(part).__name__, part) for part in server)
+    if guard is not None and seen is not None:
+        raise UserError(
+            f"server slot: {seen[0]} must see {seen[1]}, and {shown(guard)} lets through only a mean with noise; take a "
+            "method whose server uses the mean (docs/privacy.md lists them)"
+        )
+
+
+def who_is_seen(server: Iterable[tuple[str, object]]) -> tuple[str, str] | None:
+    """The first server value that must see more than the mean of the uploads, and what; None where none does."""
+    for _, part in server:
+        if getattr(part, "needs_each", False):
+            return type(part).__name__, "each client's upload"
+        if getattr(part, "needs_clients", False):
+            return type(part).__name__, "who took part"
+    return None
 
 
 def check_wire(parts: Parts, wire: Wire) -> None:

@@ -14,6 +14,7 @@ from headway.engine.evaluation import ClientTable
 from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
+from headway.runs.accountant import DELTA
 from headway.runs.costs import CostRecord
 from headway.runs.summary import Summary
 from headway.scenario import Scenario
@@ -67,6 +68,8 @@ class Result:
         }
         if self.stopped is not None:
             about["stopped"] = self.stopped
+        if self.records and "epsilon" in self.records[-1]:
+            about["epsilon"], about["delta"] = self.records[-1]["epsilon"], one.delta or DELTA
         return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @cached_property
