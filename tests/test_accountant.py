@@ -60,12 +60,10 @@ def test_without_sampling_it_is_the_exact_and_the_closed_form(noise: float, roun
     losses, renyi = (Accountant(mechanism(noise, "full"), delta, kind).epsilon(rounds) for kind in KINDS)
     assert losses == pytest.approx(exact, rel=1e-3)
     assert exact <= losses * (1 + 1e-9)
-    assert losses < renyi < closed
+    assert losses < renyi < 1.01 * closed  # at ε = 652 the best order lies between two that are tried
     orders = optimize.minimize_scalar(
         lambda order: (
-            order * rounds / (2 * noise**2)
-            + math.log1p(-1 / order)
-            - (math.log(delta) + math.log(order)) / (order - 1)
+            order * rounds / (2 * noise**2) + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
         ),
         bounds=(1.01, 300),
         method="bounded",
@@ -111,7 +109,7 @@ def test_without_replacement_costs_more_than_poisson_and_less_than_no_sampling_a
 @pytest.mark.parametrize("budget", [0.5, 8.0, 60.0])
 def test_the_least_noise_of_a_budget_is_the_least(budget: float) -> None:
     def of(noise: float) -> Accountant:
-        return Accountant(mechanism(noise, share=0.2), 1e-5, "rdp")
+        return Accountant(mechanism(noise, "full"), 1e-5, "rdp")
 
     found = least_noise(budget, 100, of)
     assert of(found).epsilon(100) <= budget < of(found * 0.998).epsilon(100)
@@ -142,27 +140,27 @@ def test_without_noise_there_is_no_epsilon() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_ends_before_its_budget_and_a_resume_in_the_same_round(tmp_path: Path, kind: str) -> None:
     private = "fedavg+dp:clip=0.5,noise=2"
-    whole = simulate(private, epsilon=6.0, accountant=kind, out=tmp_path / "whole")
+    whole = simulate(private, epsilon=4.0, accountant=kind, out=tmp_path / "whole")
     spent = [record["epsilon"] for record in whole.records]
     assert 2 < len(spent) < 12
-    assert spent[-1] <= 6.0
+    assert spent[-1] <= 4.0
     assert whole.stopped is not None
-    assert whole.stopped.startswith(f"the budget of epsilon 6 is spent: {spent[-1]:.4g} after round {len(spent)}, and ")
+    assert whole.stopped.startswith(f"the budget of epsilon 4 is spent: {spent[-1]:.4g} after round {len(spent)}, and ")
 
     def breaks(run: hw.Run) -> None:
         if run.round == len(spent) - 1:
             raise OSError("the disk is full")
 
     with pytest.raises(CallbackError):
-        simulate(private, epsilon=6.0, accountant=kind, out=tmp_path / "run", callbacks=breaks)
+        simulate(private, epsilon=4.0, accountant=kind, out=tmp_path / "run", callbacks=breaks)
     own = {"model": built(norm_free, 7, "test"), **unequal_clients()}
     resumed = hw.resume(tmp_path / "run", **own)
     assert resumed.stopped == whole.stopped
     assert [record["epsilon"] for record in resumed.records] == spent
     assert hw.resume(tmp_path / "run", **own).stopped == whole.stopped
     text = (tmp_path / "run" / "scenario.toml").read_text()
-    (tmp_path / "run" / "scenario.toml").write_text(text.replace("epsilon = 6.0", "epsilon = 7.0"))
-    with pytest.raises(DamagedRun, match=r"epsilon is 7\.0, but the run was made with 6\.0"):
+    (tmp_path / "run" / "scenario.toml").write_text(text.replace("epsilon = 4.0", "epsilon = 7.0"))
+    with pytest.raises(DamagedRun, match=r"epsilon is 7\.0, but the run was made with 4\.0"):
         hw.load_run(tmp_path / "run", **own)
 
 
@@ -207,9 +205,10 @@ def test_the_command_says_what_a_noise_costs_and_what_a_budget_needs() -> None:
 
     told = answer("--noise", "1", "--participation", "0.05", "--rounds", "1000")
     assert [round(told["epsilon"][kind], 1) for kind in KINDS] == [11.0, 12.0]
-    need = answer("--epsilon", "8", "--participation", "0.2", "--rounds", "100")
-    assert need["epsilon"]["pld"] <= 8 < answer("--noise", str(need["noise"] * 0.998), "--participation", "0.2",
-                                                "--rounds", "100")["epsilon"]["pld"]  # fmt: skip
+    need = answer("--epsilon", "8", "--sampling", "full")
+    less = answer("--noise", str(need["noise"] * 0.998), "--sampling", "full")
+    assert need["epsilon"]["pld"] <= 8 < less["epsilon"]["pld"]
+    assert need["epsilon"]["pld"] == need["epsilon_without_sampling"]
     lines = CliRunner().invoke(app, ["privacy", "--noise", "2", "--sampling", "fixed"]).stdout.splitlines()
     assert lines[0] == "noise 2, 80 rounds, sampling fixed of 60 of 600 clients, delta 1e-05"
     assert "(rdp)" in lines[1]

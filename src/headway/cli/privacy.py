@@ -17,7 +17,8 @@ def privacy(
         float | None, typer.Option("--noise", help="z of +dp, to see its ε", metavar="<float>", show_default=False)
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="a budget, to see its noise", metavar="<float>", show_default=False)
+        float | None,
+        typer.Option("--epsilon", help="a budget, to see its noise", metavar="<float>", show_default=False),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", help="communication rounds T")] = 80,
     clients: Annotated[int, typer.Option("--clients", help="number of clients N")] = 600,
@@ -51,10 +52,14 @@ def privacy(
     spent = {kind: of(found, kind=kind).epsilon(rounds) for kind in kinds}
     always = of(found, "full").epsilon(rounds)
     if json:
-        print_json({"noise": found, "delta": delta, "rounds": rounds, "epsilon": spent, "epsilon_without_sampling": always})
+        print_json(
+            {"noise": found, "delta": delta, "rounds": rounds, "epsilon": spent, "epsilon_without_sampling": always}
+        )
         return
     words = ", ".join(f"{value:.4g} ({kind})" for kind, value in spent.items())
     mean = clients if sampling == "full" else plan.share * clients if sampling == "poisson" else plan.cohort
-    typer.echo(f"noise {found:g}, {rounds} rounds, sampling {sampling} of {mean:g} of {clients} clients, delta {delta:g}")
+    typer.echo(
+        f"noise {found:g}, {rounds} rounds, sampling {sampling} of {mean:g} of {clients} clients, delta {delta:g}"
+    )
     typer.echo(f"epsilon: {words}; {always:.4g} if everybody knew who takes part")
     typer.echo(f"the mean update has noise of deviation {found / mean:.4g} · clip on every coordinate")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
-from headway.methods.privacy import mirroring, privacy_of
+from headway.methods.privacy import are, mirroring, privacy_of
 
 ACCOUNTED = ("full", "poisson", "fixed")
 """Samplings of which an accountant knows how much is learnt of a client."""
@@ -53,8 +53,8 @@ def _check_paths(experiment: Experiment) -> None:
         )
     if scenario.buffers == "average" and experiment.network.buffers:
         raise UserError(
-            "buffers is 'average', which sends BatchNorm's statistics without noise; with +dp use --buffers keep-local, "
-            "or a network without BatchNorm"
+            "buffers is 'average', which sends BatchNorm's statistics without noise; with +dp use --buffers "
+            "keep-local, or a network without BatchNorm"
         )
     if scenario.global_loss:
         raise UserError(
@@ -78,8 +78,8 @@ def cautions(experiment: Experiment) -> list[str]:
     mirrors = mirroring(experiment.method)
     if mirrors:
         found.append(
-            f"the guarantee holds, but {' and '.join(mirrors)} on the server is no longer the mean of what the clients "
-            "keep: their part is neither clipped nor noisy"
+            f"the guarantee holds, but {' and '.join(mirrors)} on the server {are(mirrors)} no longer the mean of what "
+            "the clients keep: their part is neither clipped nor noisy"
         )
     if scenario.validation is not None or experiment.split.client_tests is not None:
         found.append("scores on clients' own samples are not covered by epsilon: do not publish them with the model")

@@ -26,28 +26,36 @@ def check(parts: Parts) -> None:
         for need in getattr(part, "needs", ()):
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
-    _check_guard([part for name, part in parts if name.startswith("server.")])
+    _check_guard([part for _, part in parts])
 
 
-def _check_guard(server: Sequence[object]) -> None:
+def _check_guard(parts: Sequence[object]) -> None:
     """Refuse a server value that must see more than a mean beside one that lets nothing else through."""
-    guard = next((part for part in server if hasattr(part, "bound")), None)
-    seen = who_is_seen((type(part).__name__, part) for part in server)
+    guard = next((part for part in parts if hasattr(part, "bound")), None)
+    seen = seen_beside_the_mean(parts)
     if guard is not None and seen is not None:
         raise UserError(
-            f"server slot: {seen[0]} must see {seen[1]}, and {shown(guard)} lets through only a mean with noise; take a "
+            f"server slot: {seen}, and {shown(guard)} lets through only a mean with noise; take a "
             "method whose server uses the mean (docs/privacy.md lists them)"
         )
 
 
-def who_is_seen(server: Iterable[tuple[str, object]]) -> tuple[str, str] | None:
-    """The first server value that must see more than the mean of the uploads, and what; None where none does."""
-    for _, part in server:
-        if getattr(part, "needs_each", False):
-            return type(part).__name__, "each client's upload"
-        if getattr(part, "needs_clients", False):
-            return type(part).__name__, "who took part"
-    return None
+_BESIDE_THE_MEAN = {
+    "needs_each": "each client's upload",
+    "needs_clients": "who took part",
+    "keeps_best": "the loss on all clients' data",
+}
+
+
+def seen_beside_the_mean(parts: Iterable[object]) -> str | None:
+    """The first value that must see more of clients than the mean of their uploads, and what; None where none does."""
+    found = (
+        f"{type(part).__name__} must see {what}"
+        for part in parts
+        for attribute, what in _BESIDE_THE_MEAN.items()
+        if getattr(part, attribute, False)
+    )
+    return next(found, None)
 
 
 def check_wire(parts: Parts, wire: Wire) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headway.methods.method import Method
-from headway.methods.needs import who_is_seen
+from headway.methods.needs import seen_beside_the_mean
 from headway.methods.server.private import private
 
 Verdict = Literal["kept", "kept, and a relation breaks", "refused"]
@@ -34,16 +34,21 @@ def guarantee(method: Method) -> Guarantee:
     """What `+dp` does to a method."""
     if method.pooled:
         return Guarantee("refused", "everybody's data is in one place, so there are no clients to protect")
-    seen = who_is_seen(method.parts("server"))
+    seen = seen_beside_the_mean(part for _, part in method.parts())
     if seen is not None:
-        return Guarantee("refused", f"the server's {seen[0]} must see {seen[1]}")
+        return Guarantee("refused", f"the server's {seen}")
     mirrors = mirroring(method)
     if mirrors:
         names = " and ".join(mirrors)
         return Guarantee(
-            "kept, and a relation breaks", f"the server's {names} is no longer the mean of what its clients keep"
+            "kept, and a relation breaks",
+            f"the server's {names} {are(mirrors)} no longer the mean of what clients keep",
         )
     return Guarantee("kept", "the server sees only the mean of the uploads")
+
+
+def are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def mirroring(method: Method) -> list[str]:

@@ -7,8 +7,10 @@ that is resumed records the same numbers.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast
@@ -20,6 +22,8 @@ from headway.methods.privacy import privacy_of
 Kind = Literal["pld", "rdp"]
 DELTA = 1e-5
 """δ where none is given."""
+GRID = 1e-3
+"""Distance of the losses at which a distribution is kept; ε is a bound for any, here within 1e-4 of finer ones."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +63,30 @@ class Accountant:
 
     def epsilon(self, rounds: int) -> float:
         """ε after this many rounds: an upper bound; infinite where the noise is too little for the accountant."""
-        return self._after(rounds) if rounds else 0.0
+        if rounds not in self._known:
+            self._known[rounds] = self._after(rounds) if rounds else 0.0
+        return self._known[rounds]
+
+    @cached_property
+    def _known(self) -> dict[int, float]:
+        return {}
 
     @cached_property
     def _after(self) -> Callable[[int], float]:
-        return _by_divergences(self.mechanism, self.delta) if self.kind == "rdp" else _by_losses(self)
+        of = _by_divergences if self.kind == "rdp" else _by_losses
+        return of(self.mechanism, self.delta)
 
 
-def _by_losses(accountant: Accountant) -> Callable[[int], float]:
-    """ε by the distribution of the privacy loss, for a client that is there or not."""
+def _by_losses(one: Mechanism, delta: float) -> Callable[[int], float]:
+    """ε by the distribution of the privacy loss of a client that is there or not."""
     try:
+        import dp_accounting as dp
         from dp_accounting.pld import privacy_loss_distribution as losses
     except ImportError:
         raise _missing() from None
-    one, delta = accountant.mechanism, accountant.delta
-    if one.everybody:  # t Gaussians of deviation z are one of deviation z/√t
-        return lambda rounds: float(
-            losses.from_gaussian_mechanism(one.noise / math.sqrt(rounds)).get_epsilon_for_delta(delta)
-        )
-    single = losses.from_gaussian_mechanism(one.noise, sampling_prob=one.share)
+    if one.everybody:  # t Gaussians of deviation z are one of deviation z/√t, whose ε is exact
+        return lambda rounds: float(dp.get_epsilon_gaussian(one.noise / math.sqrt(rounds), delta))
+    single = losses.from_gaussian_mechanism(one.noise, sampling_prob=one.share, value_discretization_interval=GRID)
     return lambda rounds: float(single.self_compose(rounds).get_epsilon_for_delta(delta))
 
 
@@ -99,12 +108,24 @@ def _by_divergences(one: Mechanism, delta: float) -> Callable[[int], float]:
         event = dp.SampledWithoutReplacementDpEvent(one.population, one.cohort, dp.GaussianDpEvent(one.noise / 2))
     elif not one.everybody:
         event = dp.PoissonSampledDpEvent(one.share, event)
+    with _without_left_out_orders():
+        single = rdp.RdpAccountant(neighboring_relation=relation).compose(event)
+    return lambda rounds: float(rdp.compute_epsilon(single.orders, rounds * single.rdp, delta)[0])
 
-    def after(rounds: int) -> float:
-        accountant = rdp.RdpAccountant(neighboring_relation=relation)
-        return float(accountant.compose(event, rounds).get_epsilon(delta))
 
-    return after
+@contextmanager
+def _without_left_out_orders() -> Iterator[None]:
+    """Inside, dp-accounting does not print which Rényi orders it leaves out: ε is the least over all others."""
+    logger = logging.getLogger("absl")
+    logger.addFilter(_tells_something_else)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_tells_something_else)
+
+
+def _tells_something_else(record: logging.LogRecord) -> bool:
+    return "failed to converge" not in str(record.msg)
 
 
 def _missing() -> UserError:
@@ -118,7 +139,9 @@ def accountant_of(experiment: Experiment) -> Accountant | None:
         return None
     if not privacy.noise:
         if scenario.epsilon is not None:
-            raise UserError(f"epsilon is {scenario.epsilon:g}, but noise is 0, which spends any budget; give +dp a noise")
+            raise UserError(
+                f"epsilon is {scenario.epsilon:g}, but noise is 0, which spends any budget; give +dp a noise"
+            )
         return None
     mechanism = Mechanism(privacy.noise, scenario.sampling, scenario.share, experiment.population, scenario.cohort)
     return accountant(mechanism, scenario.delta, scenario.accountant)
@@ -144,4 +167,4 @@ def least_noise(epsilon: float, rounds: int, of: Callable[[float], Accountant]) 
         middle = (low + high) / 2
         low, high = (low, middle) if of(middle).epsilon(rounds) <= epsilon else (middle, high)
     digits = 3 - math.floor(math.log10(high))
-    return math.ceil(high * 10**digits) / 10**digits
+    return float(math.ceil(high * 10**digits) / 10**digits)
