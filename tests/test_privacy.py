@@ -305,7 +305,7 @@ def test_statistics_of_batchnorm_do_not_travel() -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in PRIVATE])
 def test_a_method_that_cannot_be_private_is_refused_before_anything_runs(name: str) -> None:
     words = guarantee(method(name)).reason
-    with pytest.raises(UserError, match=r"one place|must see (each client's upload|the loss)"):
+    with pytest.raises(UserError, match=r"in one place|must see (each client's upload|the loss)"):
         experiment(f"{name}+dp", **UNIFORM, participation=1.0)
     assert "one place" in words or "must see" in words
 

@@ -25,11 +25,6 @@ def check(experiment: Experiment) -> None:
                     f"+dp:clip=…,noise=…, or leave it out"
                 )
         return
-    if method.pooled:
-        raise UserError(
-            f"method '{method.name}' has everybody's data in one place, so +dp has no clients to protect; use a "
-            "federated method, such as fedavg"
-        )
     if scenario.weights != "uniform":
         raise UserError(
             f"weights is '{scenario.weights}', but with +dp all clients count the same, or a large one could not be "

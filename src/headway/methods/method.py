@@ -81,7 +81,7 @@ class Method:
             check_code(code)
         self._check_names()
         self._check_strays()
-        needs.check(list(self.parts()))
+        needs.check(list(self.parts()), self.pooled)
         needs.check_wire(list(self.parts()), self.wire)
 
     def parts(self, *slots: str) -> Iterator[tuple[str, Any]]:

@@ -19,19 +19,24 @@ _GIVER = {"server": "server", "message": "broadcast", "upload": "local", "local"
 """The slot whose base should give what is needed of a kind."""
 
 
-def check(parts: Parts) -> None:
+def check(parts: Parts, pooled: bool = False) -> None:
     """Refuse slots of which one needs what none provides, or two provide the same."""
     givers = _givers(parts)
     for name, part in parts:
         for need in getattr(part, "needs", ()):
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
-    _check_guard([part for _, part in parts])
+    _check_guard([part for _, part in parts], pooled)
 
 
-def _check_guard(parts: Sequence[object]) -> None:
+def _check_guard(parts: Sequence[object], pooled: bool) -> None:
     """Refuse a server value that must see more than a mean beside one that lets nothing else through."""
     guard = next((part for part in parts if hasattr(part, "bound")), None)
+    if guard is not None and pooled:
+        raise UserError(
+            f"server slot: {shown(guard)} protects clients, and a centralised method has all data in one place; "
+            "take a federated one, such as fedavg"
+        )
     seen = seen_beside_the_mean(parts)
     if guard is not None and seen is not None:
         raise UserError(
