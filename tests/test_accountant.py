@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,16 @@ def test_every_record_has_the_epsilon_of_its_rounds(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["epsilon"], summary["delta"]) == (expected[-1], 1e-4)
     assert hw.load_run(tmp_path / "run", model=built(norm_free, 7, "test"), **unequal_clients()).summary["epsilon"]
+
+
+def test_the_command_ends_with_what_was_spent(tmp_path: Path) -> None:
+    given = "--clients 20 --participation 0.5 --sampling poisson --weights uniform --rounds 2 --model linear --steps 1"
+    more = f"--device cpu --executor serial --out {tmp_path / 'run'} --quiet"
+    found = CliRunner().invoke(app, ["run", "fedavg+dp:noise=3", *given.split(), *more.split()])
+    assert found.exit_code == 0, found.output
+    assert re.search(
+        r"^privacy: fedavg\+dp:noise=3 has spent epsilon \S+ at delta 1e-05 in 2 rounds$", found.stdout, re.M
+    )
 
 
 def test_without_noise_there_is_no_epsilon() -> None:

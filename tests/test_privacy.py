@@ -17,7 +17,9 @@ from torch import nn
 import headway as hw
 from conftest import OTHERS, SMALL, batch_norm_dropout, distance, experiment, norm_free, played, unequal_clients
 from headway import random
+from headway.data.cohort import Cohort
 from headway.engine import privacy, server
+from headway.engine.aggregate import Aggregator
 from headway.engine.nothing import nothing
 from headway.engine.states import ClientStates
 from headway.errors import UserError
@@ -260,6 +262,20 @@ def test_a_round_of_nobody_is_its_noise() -> None:
     assert distance(progress.model.theta, expected) < 1e-12
 
 
+def test_whoever_closes_a_round_may_bring_the_random_numbers() -> None:
+    """A simulation's are the seed's; those that a deployment brings are used in their place."""
+    chosen = experiment("fedavg+dp", **UNIFORM, participation=1e-12)
+    state = server.initial_state(chosen)
+    sent = server.received(chosen.method, server.broadcast(chosen, state, 3), state.theta)
+
+    def closed(normals: random.Normals | None = None) -> Vector:
+        found = Aggregator(chosen, Cohort(()), 3, lambda client: None).uploads(sent, normals)
+        return server.update(chosen, state, found, 3).state.theta
+
+    assert torch.equal(closed().flat(), closed(random.normals(chosen.scenario.seed, "privacy", 3)).flat())
+    assert not torch.equal(closed(random.secret_normals).flat(), closed(random.secret_normals).flat())
+
+
 def test_nothing_that_clients_measure_is_recorded() -> None:
     """No training loss and nothing that slots measure in clients; what is made of the noisy mean stays."""
     records, _ = ends("gradma-w+dp")
@@ -341,6 +357,7 @@ def test_what_breaks_is_said_before_the_first_round() -> None:
     assert "without replacement" in privacy.cautions(experiment("fedavg+dp", **{**UNIFORM, "sampling": "fixed"}))[0]
     assert privacy.cautions(experiment("fedavg+dp", **{**UNIFORM, "sampling": "full"})) == []
     assert privacy.cautions(experiment("fedavg")) == []
+    assert "not below 1/N" in privacy.cautions(experiment("fedavg+dp", **UNIFORM, delta=0.2))[0]
     assert "not covered" in privacy.cautions(experiment("fedavg+dp", **UNIFORM, validation=0.3))[0]
 
 

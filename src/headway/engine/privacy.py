@@ -12,6 +12,8 @@ from headway.methods.privacy import are, mirroring, privacy_of
 
 ACCOUNTED = ("full", "poisson", "fixed")
 """Samplings of which an accountant knows how much is learnt of a client."""
+DELTA = 1e-5
+"""δ where none is given."""
 
 
 def check(experiment: Experiment) -> None:
@@ -69,6 +71,12 @@ def cautions(experiment: Experiment) -> list[str]:
         found.append(
             "sampling 'fixed' is accounted as drawn without replacement, which costs many times the epsilon of "
             "--sampling poisson"
+        )
+    delta = scenario.delta or DELTA
+    if privacy.noise and delta * experiment.population >= 1:
+        found.append(
+            f"delta is {delta:g}, not below 1/N with {experiment.population} clients, so epsilon says little; take a "
+            "smaller one"
         )
     mirrors = mirroring(experiment.method)
     if mirrors:

@@ -16,12 +16,11 @@ from functools import cached_property
 from typing import Literal, cast
 
 from headway.engine.experiment import Experiment
+from headway.engine.privacy import DELTA
 from headway.errors import UserError
 from headway.methods.privacy import privacy_of
 
 Kind = Literal["pld", "rdp"]
-DELTA = 1e-5
-"""δ where none is given."""
 GRID = 1e-3
 """Distance of the losses at which a distribution is kept; ε is a bound for any, here within 1e-4 of finer ones."""
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from headway.engine.evaluation import ClientTable
+from headway.engine.privacy import DELTA
 from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
-from headway.runs.accountant import DELTA
 from headway.runs.costs import CostRecord
 from headway.runs.summary import Summary
 from headway.scenario import Scenario
