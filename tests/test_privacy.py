@@ -17,9 +17,7 @@ from torch import nn
 import headway as hw
 from conftest import OTHERS, SMALL, batch_norm_dropout, distance, experiment, norm_free, played, unequal_clients
 from headway import random
-from headway.data.cohort import Cohort
 from headway.engine import privacy, server
-from headway.engine.aggregate import Aggregator
 from headway.engine.nothing import nothing
 from headway.engine.states import ClientStates
 from headway.errors import UserError
@@ -262,18 +260,16 @@ def test_a_round_of_nobody_is_its_noise() -> None:
     assert distance(progress.model.theta, expected) < 1e-12
 
 
-def test_whoever_closes_a_round_may_bring_the_random_numbers() -> None:
-    """A simulation's are the seed's; those that a deployment brings are used in their place."""
-    chosen = experiment("fedavg+dp", **UNIFORM, participation=1e-12)
-    state = server.initial_state(chosen)
-    sent = server.received(chosen.method, server.broadcast(chosen, state, 3), state.theta)
+def test_noise_comes_from_the_seed_unless_an_experiment_says_from_where() -> None:
+    """A simulation repeats itself; with the system's secrets nothing repeats."""
 
-    def closed(normals: random.Normals | None = None) -> Vector:
-        found = Aggregator(chosen, Cohort(()), 3, lambda client: None).uploads(sent, normals)
-        return server.update(chosen, state, found, 3).state.theta
+    def theta(source: Any) -> torch.Tensor:
+        chosen = experiment("fedavg+dp", **UNIFORM, rounds=2)
+        end: Vector = played(dataclasses.replace(chosen, noise_source=source))[1].model.theta
+        return end.flat()
 
-    assert torch.equal(closed().flat(), closed(random.normals(chosen.scenario.seed, "privacy", 3)).flat())
-    assert not torch.equal(closed(random.secret_normals).flat(), closed(random.secret_normals).flat())
+    assert torch.equal(theta(None), theta(lambda round: random.normals(0, "privacy", round)))
+    assert not torch.equal(theta(lambda _: random.secret_normals), theta(lambda _: random.secret_normals))
 
 
 def test_nothing_that_clients_measure_is_recorded() -> None:

@@ -19,7 +19,6 @@ from headway.engine.nothing import nothing
 from headway.engine.updates import ClientUpdates, measured
 from headway.errors import Diverged
 from headway.methods.slots import Message, States, Uploads
-from headway.random import Normals
 from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
 from headway.vectors import Vector, known
 
@@ -247,11 +246,8 @@ class Aggregator:
         assert self._sum is not None, "nothing arrived"
         return self._sum
 
-    def uploads(self, message: Message, normals: Normals | None = None) -> Uploads:
-        """What the method's server is given; `message` is what the clients received.
-
-        `normals` are the random numbers of a server that adds noise; without them they are those of the run's seed.
-        """
+    def uploads(self, message: Message) -> Uploads:
+        """What the method's server is given; `message` is what the clients received."""
         each = tuple(fields for _, fields in sorted(self._each.items()))
         return Uploads(
             mean=self.mean["fields"] if len(self.places) else nothing(self.experiment, message),
@@ -263,7 +259,7 @@ class Aggregator:
             population=self.experiment.population,
             each=each if self.experiment.method.needs_each else None,
             wanted=self.experiment.wanted,
-            normals=normals or (self.experiment.normals(self.round) if self.experiment.method.guards else None),
+            normals=self.experiment.normals(self.round) if self.experiment.method.guards else None,
         )
 
     def updates(self) -> ClientUpdates:

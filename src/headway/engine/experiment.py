@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +50,8 @@ class Experiment:
     """Type of the parameters."""
     autocast: torch.dtype | None
     """Type of the forward pass, where it differs from the parameters'."""
+    noise_source: Callable[[int], Normals] | None = None
+    """Where the noise of a private server comes from, by the round; None: from the run's seed, so that it repeats."""
 
     @property
     def population(self) -> int:
@@ -115,8 +117,11 @@ class Experiment:
         return wanted(self.scenario)
 
     def normals(self, round: int) -> Normals:
-        """Standard normal numbers of a round for a server that adds noise: everybody who has the seed can draw them."""
-        return normals(self.scenario.seed, "privacy", round)
+        """Standard normal numbers of a round for a server that adds noise.
+
+        Everybody who has the seed can draw those of a simulation; a deployment gives `random.secret_normals` instead.
+        """
+        return normals(self.scenario.seed, "privacy", round) if self.noise_source is None else self.noise_source(round)
 
     @cached_property
     def client_rounds(self) -> ClientRounds:
