@@ -36,8 +36,9 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
     with torch.no_grad():
         judged = task.judged(tree_map(lambda part: part.to(dtype), answer), targets)
         for metric in task.metrics:
+            rows = metric.rows_of(judged)
             with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
-                metric.value(metric.rows(judged))
+                metric.value(rows)
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:
