@@ -1,4 +1,4 @@
-"""Regression and next characters run through the same loop, with measures of their own."""
+"""Regression and next characters run through the same loop, with their own metrics."""
 
 from __future__ import annotations
 

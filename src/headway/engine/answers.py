@@ -93,7 +93,7 @@ def _check_classes(answer: Tensor, federation: Federation) -> None:
 
 
 def _check_numbers(answer: Tensor, federation: Federation) -> None:
-    """As many numbers as a target has: others would be broadcast."""
+    """Refuse answers with more or fewer numbers than a target has, which would be broadcast against each other."""
     count = _count(federation)
     if answer.dim() == 0 or len(answer) != count or answer.numel() != count * federation.outputs:
         raise UserError(

@@ -63,7 +63,7 @@ def resume(
 
 
 def check_lengthens(scenario: Scenario) -> None:
-    """Refuse more rounds where the rates of the first ones follow from how many there are."""
+    """Refuse more rounds where the schedule goes over the whole run: the past rounds would have had other rates."""
     if schedule(scenario.schedule).follows_run:
         raise UserError(
             f"schedule '{scenario.schedule}' goes over the run's rounds, so one of more rounds is another run; say "

@@ -120,7 +120,7 @@ def _part(texts: list[np.ndarray], length: int) -> _Part:
 
 
 def _grouping(speeches: list[Speech], train: _Part, test: _Part) -> dict[str, Grouping]:
-    """By play, where the play of every text is known. Plays are numbered as they first appear."""
+    """The grouping `play`, where the play of every text is known. Plays are numbered as they first appear."""
     plays = [speech.play for speech in speeches if speech.play is not None]
     if len(plays) < len(speeches):
         return {}
