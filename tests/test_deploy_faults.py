@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from conftest import group_norm, norm_free
-from deployed import DEPLOYABLE, Deployment, assert_same, network
+from deployed import DEPLOYABLE, SIZES, Deployment, assert_same, network
 from headway.deploy import binding
 from headway.deploy.apps import SiteApp, SitePlace
 from headway.deploy.deployable import row_of, table
@@ -27,10 +29,12 @@ from headway.methods.method import Method
 from headway.methods.slots import Step
 from headway.methods.spelling import method
 from headway.random import built
+from headway.report.page.write import page
 from headway.runs.export import export
 from headway.runs.load import load_run, recorded
 from headway.runs.resume import resume
 from headway.runs.roster import read as read_roster
+from headway.runs.study import load_study
 from headway.vectors import Vector
 
 
@@ -143,6 +147,57 @@ def test_a_site_that_joins_later_is_refused_with_a_sentence_and_one_that_is_back
     assert [len(record["clients"]) for record in result.records] == [4, 4, 4, 4]
     assert any("LATE_SITE: site 's9' came after the census" in line for line in deployment.told)
     assert_same(result, deployment.replayed())
+
+
+def test_a_site_that_was_not_reached_or_was_put_right_is_asked_again(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, faults=Faults(broken=frozenset({("node-s1", 0)})))
+    deployment.run()
+    site, away = deployment.transport.sites["node-s3"], deployment.transport.away
+    good, rounds = deployment.apps["s3"], list[int]()
+
+    def seen(asked: Record) -> Record:
+        """Site s0, at whose rounds the node of s3 goes away and comes back."""
+        if asked.kind == "round":
+            rounds.append(int(asked.values["round"]))
+            away.symmetric_difference_update({"node-s3"} if rounds[-1] in (5, 6) else ())
+            deployment.apps["s3"] = good
+        return first(asked)
+
+    first = deployment.transport.sites["node-s0"]
+    deployment.apps["s3"] = replace(good, classes=7)
+    deployment.transport.sites = {**deployment.transport.sites, "node-s0": seen, "node-s3": site}
+    deployment.settings = {"rounds": 7}
+    result = deployment.run(resume=True)
+    assert [list(record["clients"]) for record in result.records[4:]] == [[0, 1, 2], [0, 1, 2], [0, 1, 2, 3]]
+    assert_same(result, deployment.replayed())
+
+
+def test_nobody_takes_the_name_of_a_site_that_is_there(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    twin = answer_as(deployment, "s1", tmp_path / "twin")
+    sites = dict(deployment.transport.sites)
+    first = sites["node-s0"]
+
+    def seen(asked: Record) -> Record:
+        if asked.kind == "round":
+            deployment.transport.sites = {**sites, "node-s0": seen, "stranger": twin}
+        return first(asked)
+
+    deployment.transport.sites = {**sites, "node-s0": seen}
+    result = deployment.run()
+    assert [len(record["clients"]) for record in result.records] == [4] * 4
+    assert any("was refused: " in line for line in deployment.told)
+    assert_same(result, deployment.replayed())
+
+
+def answer_as(deployment: Deployment, name: str, state: Path) -> Callable[[Record], Record]:
+    """A second machine with the data and the state folder of a site."""
+
+    def site(asked: Record) -> Record:
+        shutil.copytree(deployment.state(name), state, dirs_exist_ok=True)
+        return answer(deployment.apps[name], SitePlace(name, state), asked)
+
+    return site
 
 
 # ── data ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -280,6 +335,8 @@ def test_the_folder_of_a_deployment_is_a_run_folder(tmp_path: Path) -> None:
     found = load_run(deployment.out, model=network("batch_norm_dropout")())
     for mine, theirs in zip(found.model.state_dict().values(), result.model.state_dict().values(), strict=True):
         assert bool((mine == theirs).all())
+    text = page(load_study([deployment.out]))
+    assert all(f"<td>s{site}</td><td>{size}</td><td>4</td><td>4</td>" in text for site, size in enumerate(SIZES))
     for best in (False, True):
         written = export(deployment.out, tmp_path / f"model-{best}.safetensors", best=best)
         expected = (result.best_model if best else result.model).state_dict()

@@ -113,6 +113,7 @@ class OwnParts:
     model: OwnModel
     task: OwnTask | None
     padding: Padding
+    device: str
 
 
 def site_experiment(
@@ -150,7 +151,7 @@ def server_experiment(
         federation = replace(federation, train=blank, test=blank)
         _check_sample(app, federation, "sites have")
     census = Census(np.asarray(sizes, np.int64), int(sum(sizes)))
-    parts = OwnParts(app.model, app.task, app.padding)
+    parts = OwnParts(app.model, app.task, app.padding, scenario.device)
     return _built(scenario, method, parts, replace(federation, clients=census), app.metrics)
 
 
@@ -158,6 +159,7 @@ def _built(
     scenario: Scenario, method: Method, parts: OwnParts, federation: Federation, metrics: Sequence[object] = ()
 ) -> Experiment:
     model = built_model(parts.model, scenario.seed)
+    scenario = scenario.changed(device=parts.device)
     if model is None:
         scenario = scenario.changed(model=str(parts.model))
     return build(scenario, method, model=model, federation=federation, task=parts.task, metrics=metrics)

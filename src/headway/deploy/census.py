@@ -15,6 +15,9 @@ from headway.deploy.site import NAME
 from headway.errors import UserError
 from headway.runs.roster import Member, Roster
 
+FOR_NOW = (Code.UNREACHABLE, Code.NAME_TAKEN)
+"""A node that is refused for these is asked again in the next round."""
+
 
 @dataclass(frozen=True)
 class Expected:

@@ -18,7 +18,7 @@ from headway.deploy.apps import ServerApp
 from headway.deploy.attempt import counted_in
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
-from headway.deploy.codes import Refused
+from headway.deploy.codes import Code, Refused
 from headway.deploy.deployable import check
 from headway.deploy.journal import Journal
 from headway.deploy.messages import Present
@@ -150,16 +150,20 @@ def _sites(experiment: Experiment, folder: Path, now: Roster, reach: Reach, part
 # ── census ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+AGAIN = 5.0
+"""Seconds after which a node that could not be reached is asked again who it is."""
+
+
 def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present], Reach]:
     """Ask every node who it is, until all sites have answered or the waiting is over."""
     transport, terms, clock, expected = parties.transport, parties.terms, parties.clock, parties.expected
     wanted, end = terms.sites if before is None else len(before.members), clock.now() + terms.wait
-    reach, found, pending, asked = Reach(), dict[str, Present](), dict[str, str](), 0
+    reach, found, pending, again, asked = Reach(), dict[str, Present](), dict[str, str](), dict[str, float](), 0
     start = clock.token()
     while True:
         asks = []
         for node in reach.unknown(transport.nodes()):
-            if node not in pending.values():
+            if node not in pending.values() and again.get(node, 0.0) <= clock.now():
                 asked += 1
                 pending[f"{start}-census-{asked}"] = node
                 asks.append(Ask(node, census.ask(expected.common, terms.accept_data), f"{start}-census-{asked}"))
@@ -173,6 +177,9 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
                 one = census.present(answer.record, answer.fault, expected)
                 census.check_name(one, reach)
             except Refused as refused:
+                if refused.code == Code.UNREACHABLE:
+                    again[place] = clock.now() + AGAIN
+                    continue
                 reach.refused[place] = f"{refused.code}: {refused.text}"
                 parties.tell(f"a site was refused: {reach.refused[place]}")
                 continue

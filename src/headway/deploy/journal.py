@@ -10,8 +10,9 @@ from typing import TypedDict
 
 from headway.deploy.terms import Clock
 from headway.runs.files import write_json
+from headway.runs.roster import STATUS
 
-STATUS, EVENTS = "status.json", "events.jsonl"
+EVENTS = "events.jsonl"
 
 
 class SiteStatus(TypedDict):

@@ -26,14 +26,6 @@ Sums = Mapping[str, tuple[float, float]]
 """By name: of losses or of a metric's rows, and over how many. `train` is the loss on the training samples."""
 
 
-def model_message(experiment: Experiment, state: GlobalState) -> tuple[str, dict[str, np.ndarray]]:
-    """The digest of the model's form, and its arrays."""
-    parts: dict[str, object] = {"model": state.theta}
-    if experiment.scenario.buffers != "keep-local" and leaves_of(state.buffers):
-        parts["buffers"] = state.buffers
-    return form_digest(parts), {name: flat(part) for name, part in parts.items()}
-
-
 @dataclass(frozen=True)
 class Judging:
     """What the sites are asked about a model, and how their answers are read."""
@@ -43,9 +35,21 @@ class Judging:
     trains: bool
     """Whether the loss on the training samples is asked for."""
 
-    def ask(self, state: GlobalState, round: int, client: int, counted: str) -> Record:
+    form: str
+    arrays: Mapping[str, np.ndarray]
+    """The model as it travels."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, expected: Expected, state: GlobalState, trains: bool) -> Judging:
+        """The questions about a model."""
+        parts: dict[str, object] = {"model": state.theta}
+        if experiment.scenario.buffers != "keep-local" and leaves_of(state.buffers):
+            parts["buffers"] = state.buffers
+        return cls(experiment, expected, trains, form_digest(parts), {name: flat(part) for name, part in parts.items()})
+
+    def ask(self, round: int, client: int, counted: str) -> Record:
         """The message to a site."""
-        common, (form, arrays) = self.expected.common, model_message(self.experiment, state)
+        common = self.expected.common
         return as_record(
             ScoreAsk(
                 run=common.run,
@@ -59,8 +63,8 @@ class Judging:
                 total=self.experiment.federation.total_size,
                 counted=counted,
                 trains=self.trains,
-                form=form,
-                arrays=arrays,
+                form=self.form,
+                arrays=self.arrays,
             )
         )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.deploy.codes import Code, Refused
 from headway.engine.states import from_row, row_bytes
 from headway.errors import shown
-from headway.trees import Tree, nbytes
+from headway.trees import Tree, leaves_of, moved, nbytes
 from headway.vectors import Vector
 
 SCHEMA = 1
@@ -84,8 +84,9 @@ def flat(tree: object) -> np.ndarray:
 
 
 def tree_of(array: np.ndarray | None, like: Tree, name: str, code: Code = Code.BAD_MESSAGE) -> Tree:
-    """The reverse of `flat`: a tree of the form of another. An array of another length is refused."""
+    """The reverse of `flat`: a tree of the form of another, on its device. An array of another length is refused."""
     if array is None or array.nbytes != nbytes(like):
         held = "is not there" if array is None else f"has {array.nbytes} bytes"
         raise Refused(code, f"the field '{name}' {held}; this model's has {nbytes(like)}")
-    return from_row(array.tobytes(), like)
+    leaves = leaves_of(like)
+    return moved(from_row(array.tobytes(), like), leaves[0].device) if leaves else like

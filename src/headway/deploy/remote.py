@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from headway.deploy import census
 from headway.deploy.attempt import VERSIONS, Attempt, version_of
 from headway.deploy.binding import blank_upload
@@ -57,6 +59,23 @@ class Parties:
     tell: Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A round's message as it travels: its arrays are the same for all clients, and made once."""
+
+    form: str
+    arrays: dict[str, np.ndarray]
+    nbytes: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, message: ServerMessage) -> _Sent:
+        travelling = {} if experiment.scenario.buffers == "keep-local" else message.buffers
+        arrays = {f"payload/{name}": flat(payload) for name, payload in message.payloads.items()}
+        if leaves_of(travelling):
+            arrays["buffers"] = flat(travelling)
+        return cls(form_digest({"payloads": message.payloads, "buffers": travelling}), arrays, message.nbytes)
+
+
 class Sites:
     """The sites of a run, as its executor."""
 
@@ -95,7 +114,7 @@ class Sites:
 
     def attend(self, round: int, state: GlobalState) -> Attended:
         """Ask the sites of a round until enough of them have answered."""
-        sent = server.broadcast(self.experiment, state, round)
+        sent = _Sent.of(self.experiment, server.broadcast(self.experiment, state, round))
         void = bytes_void = 0
         while True:
             began, traffic = self.parties.clock.now(), self.parties.transport.traffic()
@@ -121,8 +140,8 @@ class Sites:
         here = evaluate(experiment, state, None, round) if has_test else Scores(None, {}, {}, None)
         if not trains and (has_test or experiment.scenario.client_test is None):
             return here
-        judging = Judging(experiment, self.parties.expected, trains)
-        found = judging.scores(self._judged(judging, round, state))
+        judging = Judging.of(experiment, self.parties.expected, state, trains)
+        found = judging.scores(self._judged(judging, round))
         if experiment.method.keeps_best and found.global_loss is None:
             raise MachineError(
                 f"round {round}: not every site told the loss on its samples, by which {experiment.method.name} "
@@ -130,7 +149,7 @@ class Sites:
             )
         return replace(here, global_loss=found.global_loss) if has_test else found
 
-    def _judged(self, judging: Judging, round: int, state: GlobalState) -> dict[int, Sums]:
+    def _judged(self, judging: Judging, round: int) -> dict[int, Sums]:
         """What the sites answer about a model until the deadline."""
         terms, clock, transport = self.parties.terms, self.parties.clock, self.parties.transport
         here, pending, found = set(transport.nodes()), dict[str, int](), dict[int, Sums]()
@@ -141,7 +160,7 @@ class Sites:
                 id = self._id()
                 pending[id] = client
                 counted = self._newest(client, round)
-                asks.append(Ask(node, judging.ask(state, round, client, counted), id))
+                asks.append(Ask(node, judging.ask(round, client, counted), id))
         end = None if terms.deadline is None else clock.now() + terms.deadline
         transport.send(asks, terms.deadline)
         while pending and (end is None or clock.now() < end):
@@ -173,7 +192,7 @@ class Sites:
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _attempted(self, round: int, sent: ServerMessage) -> Attempt:
+    def _attempted(self, round: int, sent: _Sent) -> Attempt:
         """Ask everybody of a round once, and wait until the deadline, or until enough have answered."""
         terms, clock, scenario = self.parties.terms, self.parties.clock, self.experiment.scenario
         invited = self.experiment.sampling.draw(round)
@@ -197,19 +216,16 @@ class Sites:
         self._close(attempt)
         return attempt
 
-    def _asked(self, attempt: Attempt, client: int, sent: ServerMessage) -> Ask:
+    def _asked(self, attempt: Attempt, client: int, sent: _Sent) -> Ask:
         """The message to one client; it is waited for from now on."""
         id = self._id()
         attempt.pending[id] = client
         attempt.sent.add(client)
         return Ask(self.reach.node_of[self._name(client)], self._round_ask(attempt, client, sent), id)
 
-    def _round_ask(self, attempt: Attempt, client: int, sent: ServerMessage) -> Record:
+    def _round_ask(self, attempt: Attempt, client: int, sent: _Sent) -> Record:
         common, experiment, versions = self.parties.expected.common, self.experiment, self.counted.get(client, [])
-        travelling = {} if experiment.scenario.buffers == "keep-local" else sent.buffers
-        arrays = {f"payload/{name}": flat(payload) for name, payload in sent.payloads.items()}
-        if leaves_of(travelling):
-            arrays["buffers"] = flat(travelling)
+        arrays = dict(sent.arrays)
         if self._sends_first and not versions:
             arrays["first"] = flat(experiment.network.parameters)
             attempt.bytes_first += nbytes(experiment.network.parameters)
@@ -228,12 +244,12 @@ class Sites:
                 counted=versions[-1] if versions else "",
                 keep=",".join(versions),
                 seconds=float(self.parties.terms.seconds or 0.0),
-                form=form_digest({"payloads": sent.payloads, "buffers": travelling}),
+                form=sent.form,
                 arrays=arrays,
             )
         )
 
-    def _take(self, answer: Answer, attempt: Attempt, sent: ServerMessage) -> None:
+    def _take(self, answer: Answer, attempt: Attempt, sent: _Sent) -> None:
         """What came: an upload that counts, a refusal, or what is too late or there twice."""
         if answer.id in self._meeting:
             self._met(answer, attempt.round)
@@ -266,7 +282,7 @@ class Sites:
             raise Refused(Code.BAD_REPLY, "the upload is not of this ask")
         return found
 
-    def _refused(self, refused: Refused, client: int, attempt: Attempt, sent: ServerMessage) -> None:
+    def _refused(self, refused: Refused, client: int, attempt: Attempt, sent: _Sent) -> None:
         """A client does not take part in this attempt; what must not be passed over ends the run."""
         name, code = self._name(client), refused.code
         if code == Code.DIVERGED and self.experiment.scenario.on_failure == "stop":
@@ -280,7 +296,7 @@ class Sites:
         attempt.absent[client] = f"{code}: {refused.text}"
         self.journal.event(attempt.round, name, code, refused.text)
 
-    def _lost_state(self, refused: Refused, client: int, attempt: Attempt, sent: ServerMessage) -> None:
+    def _lost_state(self, refused: Refused, client: int, attempt: Attempt, sent: _Sent) -> None:
         """Stop, or go on with the client as one that never took part."""
         name = self._name(client)
         self.journal.event(attempt.round, name, refused.code, refused.text)
@@ -318,6 +334,8 @@ class Sites:
     def _meet(self, round: int) -> None:
         """Ask nodes that nobody knows who they are; sites that come back are among them."""
         nodes = self.parties.transport.nodes()
+        self.reach.forget_away(nodes)
+        self._meeting = {id: node for id, node in self._meeting.items() if node in set(nodes)}
         unknown = [node for node in self.reach.unknown(nodes) if node not in self._meeting.values()]
         asks = [
             Ask(node, census.ask(self.parties.expected.common, self.parties.terms.accept_data), self._id())
@@ -337,8 +355,12 @@ class Sites:
         try:
             found = census.present(answer.record, answer.fault, self.parties.expected)
             now = census.admitted(found, self.roster, (), start_anew=False)
+            before = self.reach.node_of.get(found.name)
+            if before is not None and before in self.parties.transport.nodes():
+                raise Refused(Code.NAME_TAKEN, f"site '{found.name}' is connected already, as another node")
         except Refused as refused:
-            self.reach.refused[node] = f"{refused.code}: {refused.text}"
+            if refused.code not in census.FOR_NOW:
+                self.reach.refused[node] = f"{refused.code}: {refused.text}"
             self.journal.event(round, "", refused.code, refused.text)
             self.parties.tell(f"a site was refused: {refused.code}: {refused.text}")
             return

@@ -29,6 +29,10 @@ class Reach:
         self.node_of[name] = node
         self.refused.pop(node, None)
 
+    def forget_away(self, nodes: Sequence[str]) -> None:
+        """Nodes that were refused and went away are asked anew when they are back: they may have been put right."""
+        self.refused = {node: why for node, why in self.refused.items() if node in set(nodes)}
+
     def unknown(self, nodes: Sequence[str]) -> list[str]:
         """Nodes that were never asked who they are."""
         known = {*self.node_of.values(), *self.refused}

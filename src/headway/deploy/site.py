@@ -146,7 +146,7 @@ class _Site:
 
     @property
     def _parts(self) -> OwnParts:
-        return OwnParts(self.app.model, self.app.task, self.app.padding)
+        return OwnParts(self.app.model, self.app.task, self.app.padding, self.app.device)
 
     def _check_classes(self, classes: int, data: SiteData) -> None:
         if self.app.classes is not None and self.app.classes != classes:

@@ -39,7 +39,7 @@ class Progress:
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
     updates: ClientUpdates | None = None
-    """Of the last round, where they are watched: a resume has no need of them."""
+    """How far the clients of the last round went, where that is watched: a resume has no need of it."""
 
     @property
     def output(self) -> GlobalState:
@@ -49,7 +49,7 @@ class Progress:
 
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
-    *("measured_on", "metrics", "chain"),
+    *("measured_on", "metrics", "chain", "epsilon"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
     *OverClients.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
@@ -58,6 +58,7 @@ _TAKEN = {
 
 
 def begin(experiment: Experiment) -> Progress:
+    """Where a simulation stands before its first round."""
     model = server.initial_state(experiment)
     return Progress(0, model, best=_own(model) if experiment.method.keeps_best else None)
 
@@ -68,6 +69,7 @@ def _own(model: GlobalState) -> GlobalState:
 
 
 def finished(experiment: Experiment, progress: Progress) -> bool:
+    """Whether every round was played, or the target was reached in a run that stops there."""
     scenario = experiment.scenario
     return progress.round >= scenario.rounds or (scenario.stop_at_target and _is_at_target(experiment, progress))
 
@@ -128,14 +130,14 @@ def simulate(
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        told = {
+        record = {
             **_numbers(experiment, progress, outcome),
             **scores,
             **_metrics(experiment, number),
             **found.notes,
             **seconds,
         }
-        yield cast(RoundRecord, told), progress
+        yield cast(RoundRecord, record), progress
 
 
 def _attended(experiment: Experiment, remote: RemoteExecutor | None, round: int, state: GlobalState) -> Attended:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from headway.engine import simulation
+from headway.engine import privacy, simulation
 from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor, RemoteExecutor
 from headway.engine.experiment import Experiment
@@ -20,6 +20,7 @@ from headway.engine.states import ClientStates
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.records import RoundRecord
 from headway.runs import execution, records, splits
+from headway.runs.accountant import Accountant, accountant_of
 from headway.runs.callbacks.calls import Calls
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.keep_best import KeepBest
@@ -48,7 +49,7 @@ class Job:
     observer: Observer
     callbacks: Sequence[Hooked] = ()
     trackers: Mapping[str, Callback] = field(default_factory=dict)
-    """By the names that were given for them."""
+    """Callbacks that write to other programs, by the names that were given for them."""
     remote: RemoteExecutor | None = None
     """Brings the uploads of clients at other places, in the place of an executor that trains them here."""
     accept_changes: bool = False
@@ -147,6 +148,8 @@ class _Run:
     checked: bool
     """Whether the rounds before could be checked."""
     pace: Pace
+    accountant: Accountant | None
+    """Of a private run."""
     reason: str | None
     """Why a callback stopped the run."""
     failures_reported: bool = False
@@ -176,6 +179,7 @@ class _Run:
             chain=rounds.chain,
             checked=rounds.checked,
             pace=Pace(job.experiment.scenario),
+            accountant=accountant_of(job.experiment),
             reason=None if checkpoint is None else checkpoint.facts.stopped,
         )
 
@@ -214,6 +218,8 @@ class _Run:
         observer.begins(experiment, self.progress.round, label)
         if experiment.doubt is not None:
             observer.tell(experiment.doubt)
+        for caution in privacy.cautions(experiment):
+            observer.tell(caution)
 
     def _start_callbacks(self) -> None:
         saved = None if self.checkpoint is None else self.checkpoint.committed
@@ -222,7 +228,7 @@ class _Run:
         self._heed_stop()
 
     def _heed_stop(self) -> None:
-        """Whether a callback has asked the run to end; the next checkpoint says why."""
+        """Note why a callback asked the run to end, where one did; the next checkpoint says it too."""
         self.reason = self.reason or self.calls.stopped
         if self.checkpoint is not None:
             self.checkpoint.facts.stopped = self.reason
@@ -237,10 +243,12 @@ class _Run:
         self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress) -> None:
-        """A round has ended: keep its record, save where a checkpoint is due, and tell."""
+        """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"
+        if self.accountant is not None:
+            record["epsilon"] = self.accountant.epsilon(progress.round)
         self.progress = progress
         self.past.append(record)
         self.chain = self.chain.then(record)

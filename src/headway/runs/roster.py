@@ -16,7 +16,7 @@ from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import Census, Federation, Samples
 from headway.errors import DamagedRun
-from headway.runs.files import read_checked, write_checked
+from headway.runs.files import read_checked, read_json, write_checked
 
 NAME = "roster.json"
 
@@ -84,6 +84,19 @@ def read(folder: Path) -> Roster:
         return Roster(str(found["run"]), str(found["form"]), int(found["classes"]), members, tensors, accepted)
     except (KeyError, TypeError, ValueError) as fault:
         raise DamagedRun(f"{folder / NAME} is damaged: {fault}") from None
+
+
+STATUS = "status.json"
+"""What a server writes anew at each change, for people; no number of a run is read from it."""
+
+
+def last_seen(folder: Path) -> dict[str, float]:
+    """When the server heard of each site last, in seconds since 1970; nothing of a site that was never heard."""
+    try:
+        sites = read_json(folder / STATUS)["sites"]
+        return {str(one["name"]): float(one["last_seen"]) for one in sites if one["last_seen"] is not None}
+    except (DamagedRun, KeyError, TypeError, ValueError):
+        return {}
 
 
 def form_of(samples: Samples) -> str:
