@@ -1,4 +1,7 @@
-"""headway run, compare, resume, export, report, reproduce, sweep, privacy, scenario, methods, show, data, deploy, bench."""
+"""headway run, compare, resume, export, report, scenario, methods, show.
+
+Those in files of their own: reproduce, sweep, privacy, data, deploy, bench.
+"""
 
 from __future__ import annotations
 
