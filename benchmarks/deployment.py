@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from headway.deploy.journal import STATUS
 from headway.deploy.processes import Stage
 from headway.deploy.rehearse import Plan, Scene
+from headway.runs.roster import STATUS
 
 WIDTHS = {"1 kB": 64, "44 MB": 2_750_000}
 """Inputs of a linear network of four outputs in float32."""

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from headway.deploy.commands import CONNECTION, Address, connection, program, surroundings
-from headway.deploy.journal import STATUS, SiteStatus
+from headway.deploy.journal import SiteStatus
 from headway.deploy.keys import check_name
 from headway.deploy.starts import Outcome, Start, Starts
 from headway.errors import MachineError, UserError, shown
+from headway.runs.roster import STATUS
 
 LOOK = 0.5
 """Seconds between two looks at a run's folder."""

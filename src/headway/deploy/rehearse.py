@@ -11,7 +11,6 @@ from pathlib import Path
 from headway.deploy import commands, flower, keys, operate, project, units
 from headway.deploy.commands import Address, Command
 from headway.deploy.faults import Kill
-from headway.deploy.journal import STATUS
 from headway.deploy.keys import ServerFiles
 from headway.deploy.loading import Apps, check_method, load
 from headway.deploy.operate import Operator
@@ -23,6 +22,7 @@ from headway.deploy.terms import Terms
 from headway.engine.experiment import Experiment
 from headway.errors import MachineError, UserError
 from headway.records import RoundRecord
+from headway.runs.roster import STATUS
 from headway.runs.roster import read as read_roster
 
 LIMITS = {"fp64": 1e-9}
