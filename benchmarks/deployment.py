@@ -68,7 +68,8 @@ from flwr.serverapp.strategy import FedAvg
 from safetensors.torch import load_file
 from network import Net
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
