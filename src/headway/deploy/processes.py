@@ -111,7 +111,8 @@ class Stage:
         """End every process of the rehearsal; False where some could not be ended."""
         ended = guard.end_all(self.mark, PATIENCE, signal.SIGTERM) or guard.end_all(self.mark, 10)
         for child in self.children.values():
-            child.process.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(1 if ended else 0)
         return ended
 
     def left(self) -> list[int]:
