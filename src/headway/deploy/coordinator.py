@@ -80,6 +80,7 @@ def deploy(
     if now.sizes != sizes or app.test is None:
         experiment = server_experiment(app, scenario, method, now.sizes, now.form)
         check(method, scenario, len(now.sizes), terms.quorum)
+    _check_released(experiment, folder, found)
     if before is None and not resume:
         reserve(folder, experiment.scenario)
     elif scenario.rounds > folders.scenario(folder).rounds:
@@ -202,6 +203,19 @@ def _roster(run: str, experiment: Experiment, expected: Expected, found: Mapping
     return Roster(
         run, next(iter(forms)), expected.common.classes, tuple(members), tuple(experiment.network.original.state_dict())
     )
+
+
+def _check_released(experiment: Experiment, folder: Path, found: Mapping[str, Present]) -> None:
+    """Refuse to make rounds of a private run again whose models the sites have: epsilon would not count them."""
+    manifest = folders.manifest(folder) if experiment.method.guards else None
+    done = 0 if manifest is None else manifest["round"]
+    asked = max((one.asked for one in found.values()), default=0)
+    if experiment.method.guards and asked > done + 1:
+        raise UserError(
+            f"{folder} is of round {done}, but sites were asked for round {asked}: the models of rounds {done + 1} to "
+            f"{asked - 1} are known to them, and made again would cost privacy that epsilon does not count; put the "
+            "newer folder back, or start a new run"
+        )
 
 
 def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, parties: Parties) -> Roster:

@@ -58,6 +58,8 @@ class Present:
     """A digest of all samples, with a salt that stays at the site."""
     known: bool
     """Whether the site remembers this run."""
+    asked: int
+    """The last round of it that the site was asked for."""
     method: str
     model: str
     """Digests."""
