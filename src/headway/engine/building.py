@@ -135,8 +135,7 @@ def build(
         federation = dataclasses.replace(
             federation, clients=[np.concatenate(list(federation.clients))], client_tests=None
         )
-    _check_cohort(scenario, method, federation)
-    check_attendance(scenario, attendance, len(federation.clients))
+    _check_cohort(scenario, method, federation, attendance)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
     scenario = _on_device(scenario, device)
@@ -198,7 +197,8 @@ def _network(module: nn.Module, scenario: Scenario, method: Method, federation: 
     return network
 
 
-def _check_cohort(scenario: Scenario, method: Method, federation: Federation) -> None:
+def _check_cohort(scenario: Scenario, method: Method, federation: Federation, attendance: Attendance | None) -> None:
     """Refuse a population or a cohort that some slot of the method cannot work with."""
+    check_attendance(scenario, attendance, len(federation.clients))
     invited = sampling_of(scenario, method).most(scenario.rounds)
     method.fits(len(federation.clients), min(scenario.cohort, invited) if scenario.over_selection else invited)
