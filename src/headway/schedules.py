@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from headway.errors import UserError, nearest
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -59,18 +57,19 @@ class Schedule:
         if self.kind == "exponential":
             return float(decay**after)
         if self.kind == "step":
-            return float(self.factor ** math.floor(after / self.every + 1e-9))
+            falls = min(after / self.every + 1e-9, 1e18)  # an `every` near 0 is as good as no rate at all
+            return float(self.factor ** math.floor(falls))
         if self.kind == "constant":
             return 1.0
         done = min(after / ((self.rounds or rounds) - self.warmup), 1.0)
         left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
         return self.end + (1 - self.end) * left
 
-    def shares(self, round: int, steps: int, rounds: int, decay: float) -> np.ndarray:
-        """Shape (K,): the share at each of a round's K steps."""
+    def shares(self, round: int, steps: int, rounds: int, decay: float) -> list[float]:
+        """The share at each of a round's steps."""
         if self.over == "rounds":
-            return np.full(steps, self.share(round - 1, rounds, decay))
-        return np.array([self.share(round - 1 + step / steps, rounds, decay) for step in range(steps)])
+            return [self.share(round - 1, rounds, decay)] * steps
+        return [self.share(round - 1 + step / steps, rounds, decay) for step in range(steps)]
 
     def check(self, rounds: int, decay: float) -> None:
         """Refuse what gives no rate somewhere in a run of this many rounds, or leaves the decay unread."""

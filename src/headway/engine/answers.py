@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.data import columns
-from headway.data.federation import Federation
+from headway.data.federation import Federation, Samples
 from headway.engine.network import Network
 from headway.errors import UserError, in_words
 from headway.tasks.metrics import Answer
@@ -19,9 +19,8 @@ from headway.trees import leaves_of, tree_map
 
 def check_answer(network: Network, federation: Federation, task: Task, dtype: torch.dtype) -> None:
     """Refuse a model that does not take a sample, or whose answer the task has no loss for."""
-    for samples, what in ((federation.train, "training"), (federation.test, "test")):
-        if task.units is not None and len(samples) and not task.units(samples.y).any():
-            raise UserError(f"no target of the {what} samples counts: all of them are {IGNORED}")
+    for samples, what in ((federation.train, "of the training samples"), (federation.test, "of the test samples")):
+        check_counts(samples, task, what)
     answer = _answer(network, federation, dtype)
     if not leaves_of(answer) or not all(isinstance(part, Tensor) for part in leaves_of(answer)):
         raise UserError(f"the model answers with a {type(answer).__name__}; it must return tensors")
@@ -33,11 +32,20 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
             )
         _CHECKS[task.name](answer, federation)
     targets = tree_map(lambda y: y.to(dtype) if y.is_floating_point() else y, _two(federation)[1])
+    if task.name not in _CHECKS:
+        _check_own_classes(answer, task)
     with torch.no_grad():
         judged = task.judged(tree_map(lambda part: part.to(dtype), answer), targets)
         for metric in task.metrics:
             with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
-                metric.value(metric.rows(judged))
+                metric.of(metric.read(judged))
+
+
+def check_counts(samples: Samples, task: Task, what: str) -> None:
+    """Refuse samples without a token or pixel that counts: the mean over nothing is no number."""
+    counts = task.counts(samples.y) if len(samples) else None
+    if counts is not None and not counts.any():
+        raise UserError(f"no target {what} counts: all of them are {IGNORED}")
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:
@@ -120,6 +128,21 @@ def _check_pixels(answer: Tensor, federation: Federation) -> None:
         raise UserError(
             f"the model answers {len(y)} samples with shape {tuple(answer.shape)}; for segments {tuple(y.shape)} of "
             f"{federation.classes} classes it must be {(y.shape[0], federation.classes, *y.shape[1:])}"
+        )
+
+
+def _check_own_classes(answer: Answer, task: Task) -> None:
+    """Refuse metrics of classes where there is one output: the largest of one is always the first."""
+    wanted = next((metric.name for metric in task.metrics if "classification" in metric.tasks), None)
+    if (
+        wanted
+        and isinstance(answer, Tensor)
+        and answer.dim() > max(task.class_axis, 0)
+        and answer.shape[task.class_axis] == 1
+    ):
+        raise UserError(
+            f"metric '{wanted}' looks for the largest output of a sample, but the model answers with shape "
+            f"{tuple(answer.shape)}; for one logit take task='binary', or give a metric of your own"
         )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.tasks.known import OwnTask
@@ -47,8 +47,10 @@ def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dic
 
 def own_objects(**given: object) -> OwnObjects:
     """What was given, by name."""
-    if isinstance(given.get("metrics"), tuple | list) and not given["metrics"]:
-        given["metrics"] = None
+    metrics = given.get("metrics")
+    if metrics is not None and not isinstance(metrics, list | tuple):
+        raise UserError(f"metrics is {shown(metrics)}; give names, or a list: metrics=[my_metric, 'accuracy']")
+    given["metrics"] = metrics or None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
 

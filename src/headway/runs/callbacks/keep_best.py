@@ -20,8 +20,8 @@ class KeepBest:
     """
 
     def __init__(self, metric: str | None = None, higher_is_better: bool | None = None) -> None:
-        check_metric(metric, higher_is_better)
-        self.metric, self.higher_is_better = metric, higher_is_better
+        self.higher_is_better = check_metric(metric, higher_is_better)
+        self.metric = metric
         self.best = Best()
         """Round and value of the model that is kept."""
         self.content: bytes | None = None

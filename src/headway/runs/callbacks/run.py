@@ -14,7 +14,7 @@ from headway.engine.evaluation import evaluate_on
 from headway.engine.experiment import Experiment
 from headway.engine.simulation import Progress
 from headway.engine.updates import ClientUpdates
-from headway.errors import UserError, shown
+from headway.errors import UserError, readable, shown
 from headway.records import RoundRecord
 from headway.runs.given import Metrics
 from headway.scenario import Scenario
@@ -165,6 +165,8 @@ class Run:
         given as for `simulate`; the task's own follow.
         """
         asked = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
+        if not isinstance(asked, list | tuple):
+            raise UserError(f"metrics is {shown(asked)}; give names, or a list: metrics=[my_metric, 'accuracy']")
         model = self._standing.progress.model
         return evaluate_on(self.experiment, model, data, asked, padding=padding, round=self.round)
 
@@ -177,7 +179,7 @@ class Run:
             raise UserError(f"the reason to stop is {shown(reason)}; say it in a few words")
         if self.status != "running":
             raise UserError("the run has ended, so that it cannot be stopped; stop it in on_start or on_round")
-        self._standing.reasons.append(" ".join(reason.split()))
+        self._standing.reasons.append(readable(" ".join(reason.split())))
 
     def tell(self, message: str) -> None:
         """A line for the user: beside the progress bar on the command line, a Python warning elsewhere."""
