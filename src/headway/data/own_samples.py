@@ -250,7 +250,11 @@ def _stacked(tensors: list[Tensor], reading: Reading, name: str) -> Tensor:
     if reading.fill(role, own) is None or any(one.dim() != tensors[0].dim() for one in tensors):
         raise UserError(
             f"{reading.what}: item {odd} has shape {tuple(tensors[odd].shape)}, item 0 has {tuple(tensors[0].shape)}"
-            "; to fill shorter ones state with what: padding=0, or by name"
+            + (
+                f"; padding has no number for '{own or role}'"
+                if isinstance(reading.padding, Mapping)
+                else "; to fill shorter ones state with what: padding=0, or by name"
+            )
         )
     longest = [max(one.shape[axis] for one in tensors) for axis in range(tensors[0].dim())]
     return torch.stack([reading.widened(one, longest, role, own) for one in tensors])
