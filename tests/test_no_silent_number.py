@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -430,3 +431,31 @@ def test_a_name_that_no_file_can_have_is_refused(name: str, tmp_path: Path, monk
         with pytest.raises(UserError, match="no file can have this name"):
             call()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_best_model_of_another_run_is_not_this_one_s(tmp_path: Path) -> None:
+    """Both are the best of their first round, with the same accuracy."""
+    for name, x in (("one", X), ("other", X + 1)):
+        run(**classes(clients=[(x, CLASSES)], test=(X[:1], CLASSES[:1])), out=tmp_path / name, callbacks=hw.KeepBest())
+    assert load_run(tmp_path / "one", **classes(clients=[(X, CLASSES)], test=(X[:1], CLASSES[:1]))).best_model
+    shutil.rmtree(tmp_path / "one" / "best")
+    shutil.copytree(tmp_path / "other" / "best", tmp_path / "one" / "best")
+    given = classes(clients=[(X, CLASSES)], test=(X[:1], CLASSES[:1]))
+    with pytest.raises(UserError, match="best is of another run"):
+        _ = load_run(tmp_path / "one", **given).best_model
+    lengthen(tmp_path / "one", 2)
+    with pytest.raises(UserError, match="best is of another run"):
+        hw.resume(tmp_path / "one", **given, callbacks=hw.KeepBest())
+
+
+def test_a_run_that_is_loaded_with_other_data_says_so(tmp_path: Path) -> None:
+    run(**classes(test=[(X, CLASSES), None]), out=tmp_path / "run")
+    with pytest.warns(UserWarning, match="was run with: the test samples changed; its records stand"):
+        load_run(tmp_path / "run", **classes(test=[(X + 1, CLASSES), None]))
+
+
+@pytest.mark.parametrize(("task", "name"), [("tokens", "tokens"), (missed, "one of your own")])
+def test_squared_error_to_classes_is_not_left_out_in_silence(task: Any, name: str) -> None:
+    given = texts() if task == "tokens" else classes(task=task)
+    with pytest.raises(UserError, match=f"loss is 'squared', which is for .* the task is {name}"):
+        hw.simulate("fedavg", QUICK.changed(loss="squared"), **given)

@@ -161,6 +161,14 @@ def settle(
     return {"now": now, "accepted": [*before.get("accepted", []), accepted]}
 
 
+def changed_since(manifest: Manifest, experiment: Experiment) -> list[str]:
+    """What of data, own model, method, loss and metrics is not what a run was made with, in words."""
+    kept = manifest.get("fingerprints")
+    before = (kept or {}).get("now", {})
+    now = fingerprints(experiment) if before else {}
+    return [name for name in differences(before, now) if name in before or not name.startswith(TASK)]
+
+
 def data_of(folder: Path) -> Fingerprints:
     """The fingerprints of the data of the run in a folder; none where it does not have them."""
     path = folder / "checkpoint" / "manifest.json"

@@ -22,11 +22,12 @@ from headway.runs import best_models, splits
 from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import as_path
+from headway.runs.fingerprints import changed_since
 from headway.runs.folder import UNCHECKED, RunFolder, verify
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import OwnObjects, catalogue_method, checked_method, own_objects
-from headway.runs.observer import Observer, Unwatched
+from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
@@ -51,7 +52,13 @@ def load_run(
         method,
         own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
     )
-    return warned_if_unchecked(loaded(experiment, folder), observer or Unwatched())
+    watching = as_observer(observer)
+    result = loaded(experiment, folder)
+    if changed := changed_since(Checkpoint(folder / "checkpoint", experiment).read(), experiment):
+        watching.tell(
+            f"what is given is not what {folder} was run with: {', '.join(changed)} changed; its records stand"
+        )
+    return warned_if_unchecked(result, watching)
 
 
 def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
@@ -111,6 +118,7 @@ def best_module(
 
 
 def _check_best(folder: Path, kept: best_models.KeptModel, rounds: Sequence[RoundRecord]) -> None:
+    best_models.check_of_run(folder, kept, rounds)
     found = best_models.read(folder)
     assert found is not None
     best = best_of(Watched(found.metric, found.higher_is_better, expected=True), rounds)
