@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[Callable[[], Given], str]] = {
     "a value that fails": (lambda: judged_by(lambda one: one.losses, failing), "metric 'mine' failed: TypeError"),
     "rows that are none": (lambda: judged_by(lambda one: 3, float), "its rows for 2 samples are 3"),
     "rows of the batch": (lambda: judged_by(lambda one: one.losses.mean(), float), "one row a sample"),
-    "one metric alone": (lambda: classes(metrics=missed), "give names, or a list: metrics="),
+    "one metric alone": (lambda: classes(metrics=missed), "metrics is of type function; give names"),
     "a task without metrics": (
         lambda: classes(task=hw.Task("mine", missed, "mine", ())),
         r"metrics is \(\); give a tuple of headway.Metric",
@@ -448,10 +448,12 @@ def test_a_best_model_of_another_run_is_not_this_one_s(tmp_path: Path) -> None:
         hw.resume(tmp_path / "one", **given, callbacks=hw.KeepBest())
 
 
-def test_a_run_that_is_loaded_with_other_data_says_so(tmp_path: Path) -> None:
+def test_no_table_of_clients_is_made_of_other_data(tmp_path: Path) -> None:
     run(**classes(test=[(X, CLASSES), None]), out=tmp_path / "run")
-    with pytest.warns(UserWarning, match="was run with: the test samples changed; its records stand"):
-        load_run(tmp_path / "run", **classes(test=[(X + 1, CLASSES), None]))
+    assert len(load_run(tmp_path / "run", **classes(test=[(X, CLASSES), None])).clients) == 1
+    other = load_run(tmp_path / "run", **classes(test=[(X + 1, CLASSES), None]))
+    with pytest.raises(UserError, match="would be another run's: the test samples changed"):
+        _ = other.clients
 
 
 @pytest.mark.parametrize(("task", "name"), [("tokens", "tokens"), (missed, "one of your own")])

@@ -11,8 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from headway.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KINDS: dict[str, tuple[str, ...]] = {
     "exponential": (),
@@ -65,11 +69,13 @@ class Schedule:
         left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
         return self.end + (1 - self.end) * left
 
-    def shares(self, round: int, steps: int, rounds: int, decay: float) -> list[float]:
-        """The share at each of a round's steps."""
+    def shares(self, round: int, steps: int, rounds: int, decay: float) -> np.ndarray:
+        """Shape (K,): the share at each of a round's K steps."""
+        import numpy as np  # not above: the command line reads settings before it can answer Ctrl-C
+
         if self.over == "rounds":
-            return [self.share(round - 1, rounds, decay)] * steps
-        return [self.share(round - 1 + step / steps, rounds, decay) for step in range(steps)]
+            return np.full(steps, self.share(round - 1, rounds, decay))
+        return np.array([self.share(round - 1 + step / steps, rounds, decay) for step in range(steps)])
 
     def check(self, rounds: int, decay: float) -> None:
         """Refuse what gives no rate somewhere in a run of this many rounds, or leaves the decay unread."""

@@ -301,8 +301,8 @@ class ClientRounds:
         scenario = self._experiment.scenario
         course, decay = schedule(scenario.schedule), scenario.rate_decay_epoch
         if course.over == "steps":
-            shares = np.array(course.shares(round, len(epochs), scenario.rounds, scenario.rate_decay))
-            return (scenario.rate * shares * decay**epochs).astype(self._float)
+            rates = scenario.rate * course.shares(round, len(epochs), scenario.rounds, scenario.rate_decay)
+            return (rates * decay**epochs).astype(self._float)
         first = self._experiment.rate(round)
         return np.full(len(epochs), first, self._float) if decay == 1 else (first * decay**epochs).astype(self._float)
 

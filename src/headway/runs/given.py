@@ -10,7 +10,7 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.errors import UserError, shown
+from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.tasks.known import OwnTask
@@ -48,9 +48,13 @@ def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dic
 def own_objects(**given: object) -> OwnObjects:
     """What was given, by name."""
     metrics = given.get("metrics")
-    if metrics is not None and not isinstance(metrics, list | tuple):
-        raise UserError(f"metrics is {shown(metrics)}; give names, or a list: metrics=[my_metric, 'accuracy']")
-    given["metrics"] = metrics or None
+    if not (metrics is None or isinstance(metrics, tuple | list)):
+        raise UserError(
+            f"metrics is of type {type(metrics).__name__}; give names separated by commas, or a list of names, "
+            "functions of (output, target), headway.Metric or metrics of torchmetrics"
+        )
+    if not metrics:
+        given["metrics"] = None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
 

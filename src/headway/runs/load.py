@@ -52,13 +52,7 @@ def load_run(
         method,
         own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
     )
-    watching = as_observer(observer)
-    result = loaded(experiment, folder)
-    if changed := changed_since(Checkpoint(folder / "checkpoint", experiment).read(), experiment):
-        watching.tell(
-            f"what is given is not what {folder} was run with: {', '.join(changed)} changed; its records stand"
-        )
-    return warned_if_unchecked(result, watching)
+    return warned_if_unchecked(loaded(experiment, folder), as_observer(observer))
 
 
 def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
@@ -87,7 +81,17 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
     progress, store = checkpoint.load()
     module = experiment.network.module(progress.output.theta, progress.output.buffers)
     result = _result(found, lambda: module, lambda: _best(found, experiment))
-    return replace(result, make_clients=lambda: client_table(experiment, progress.model, store.get))
+    kept = checkpoint.read()
+
+    def clients() -> ClientTable | None:
+        if changed := changed_since(kept, experiment):
+            raise UserError(
+                f"what is given is not what {folder} was run with, so that its clients' table would be another run's: "
+                f"{', '.join(changed)} changed"
+            )
+        return client_table(experiment, progress.model, store.get)
+
+    return replace(result, make_clients=clients)
 
 
 def _clients_of(result: Result) -> ClientTable | None:
