@@ -19,7 +19,7 @@ from headway.data.sources.files import read_arrays
 from headway.errors import MOST, UserError, readable, shown
 from headway.runs.export import export
 from headway.runs.files import read_json, read_plain
-from headway.runs.study import resume_study
+from headway.runs.study import load_study, resume_study
 
 ONE = SMALL.changed(rounds=1, executor="serial")
 
@@ -131,6 +131,14 @@ def test_settings_of_another_study_are_not_this_ones(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "1" / "scenario.toml", tmp_path / "0")
     with pytest.raises(UserError, match=r"scenario.toml was changed .* not those that study.json was written with"):
         resume_study(tmp_path / "0")
+
+
+def test_a_comparison_whose_run_lost_its_summary_is_still_whole(tmp_path: Path) -> None:
+    little = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu", "executor": "serial"}
+    hw.compare(["fedavg", "fedprox"], out=tmp_path / "study", **little)
+    whole = load_study([tmp_path / "study"]).summary()
+    (tmp_path / "study" / "fedavg" / "seed-0" / "summary.json").unlink()
+    assert load_study([tmp_path / "study"]).summary() == whole
 
 
 def test_a_header_with_a_truth_value_for_a_size_is_refused(tmp_path: Path) -> None:

@@ -87,11 +87,13 @@ def stopped_early(result: Result) -> str:
 
 
 def _short(result: Result) -> str:
-    """How a run ended early; '' for one that came to its end."""
-    folder, done = result.folder, len(result.records)
+    """How a run ended early; '' for one that came to its end, also where only its summary is lost."""
+    folder, done, rounds = result.folder, len(result.records), result.scenario.rounds
     if folder is None or finished(folder):
         return ""
-    return f"failed at round {done + 1}" if failure(folder) else f"{done} of {result.scenario.rounds} rounds"
+    if failure(folder):
+        return f"failed at round {done + 1}"
+    return "" if done >= rounds or result.stopped is not None else f"{done} of {rounds} rounds"
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:
