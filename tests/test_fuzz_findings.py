@@ -123,6 +123,15 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
         read_json(tmp_path / "summary.json")
 
 
+def test_a_pipe_in_place_of_the_rounds_is_not_waited_for_by_a_resume(tmp_path: Path) -> None:
+    hw.simulate("fedavg", ONE.changed(checkpoint_every=1), model=norm_free(), out=tmp_path / "run", **unequal_clients())
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "rounds.jsonl").unlink()
+    os.mkfifo(tmp_path / "run" / "rounds.jsonl")
+    with pytest.raises(UserError, match=r"rounds.jsonl is damaged: it is not a plain file"):
+        hw.resume(tmp_path / "run", model=norm_free(), **unequal_clients())
+
+
 def test_settings_of_another_study_are_not_this_ones(tmp_path: Path) -> None:
     """Its file is sound in itself; a resume would make other runs and report them."""
     little = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu", "executor": "serial"}

@@ -166,7 +166,8 @@ def changed_since(manifest: Manifest, experiment: Experiment) -> list[str]:
     kept = manifest.get("fingerprints")
     before = (kept or {}).get("now", {})
     now = fingerprints(experiment) if before else {}
-    return [name for name in differences(before, now) if name in before or not name.startswith(TASK)]
+    told = {name: one for name, one in now.items() if name in before or not name.startswith(TASK)}
+    return [name for name in differences(before, told) if name != SPLIT]
 
 
 def data_of(folder: Path) -> Fingerprints:
