@@ -459,6 +459,19 @@ def test_each_run_of_a_comparison_has_its_own_copy_and_a_function_is_shared(tmp_
     ]
 
 
+def test_a_callback_that_fails_in_a_comparison_is_told_with_its_run(tmp_path: Path) -> None:
+    def fails(run: hw.Run) -> None:
+        if run.method == "fedacg" and run.scenario.seed == 1 and run.round == 3:
+            raise OSError("no room")
+
+    with pytest.raises(CallbackError, match=r"^fedacg, seed 1: callback fails, on_round, round 3: OSError: no room$"):
+        hw.compare(["fedavg", "fedacg"], QUICK.changed(seeds=2), callbacks=fails, out=tmp_path / "both", **own())
+    kept = {file.parent.relative_to(tmp_path / "both").as_posix() for file in (tmp_path / "both").rglob("summary.json")}
+    assert kept == {"fedavg/seed-0", "fedavg/seed-1", "fedacg/seed-0", "fedacg/seed-1"}
+    again = hw.resume(tmp_path / "both/fedacg/seed-1", **own())
+    assert timeless(again.records) == timeless(simulate("fedacg", seed=1).records)
+
+
 def test_what_cannot_be_copied_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     diary = Diary()
     diary.lock = threading.Lock()  # type: ignore[attr-defined]

@@ -537,6 +537,25 @@ def test_every_method_fits_on_narrow_and_wide_screens(browser: Any, tmp_path: Pa
     assert browser.get_log("browser") == []
 
 
+def test_the_switch_of_many_metrics_fits_on_a_narrow_screen(browser: Any, tmp_path: Path) -> None:
+    (run,) = runs_of("fedavg", 0.6, seeds=1)
+    names = ["perplexity", "bits_per_character", "MulticlassF1Score", "PearsonCorrCoef", "accuracy", "top5"]
+    values = {**dict.fromkeys(names, 2.5), "perplexity_smoothed": 2.5}
+    told = {"metrics": [{"name": name, "higher_is_better": False, "percent": False} for name in names]}
+    study = Study(
+        {"fedavg": [dataclasses.replace(run, records=[{**one, **values, **told} for one in run.records])]}, None
+    )
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(write_page(study, tmp_path / "report.html").as_uri())
+        assert len(found(browser, "#measure input")) > len(names)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert browser.get_log("browser") == []
+
+
 def test_the_dark_scheme_and_one_short_run(browser: Any, tmp_path: Path) -> None:
     path = write_page(Study({"fedavg": runs_of("fedavg", 0.6, rounds=1, seeds=1)}, None), tmp_path / "report.html")
     grounds = {}

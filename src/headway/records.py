@@ -74,6 +74,8 @@ class RoundRecord(OverClients):
 
     metrics: NotRequired[list[MetricRecord]]
     """In the first round only, where it is not the accuracy alone: the task's metrics, the headline first."""
+    epsilon: NotRequired[float]
+    """Of a private method: ε of all rounds up to this one, at the scenario's δ."""
     measured_on: NotRequired[str]
     """`validation` where samples are held out; else the scores are of the test set."""
     loss: NotRequired[float]

@@ -15,6 +15,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
+from headway.engine.nothing import nothing
 from headway.engine.updates import ClientUpdates, measured
 from headway.errors import Diverged
 from headway.methods.slots import Message, States, Uploads
@@ -249,7 +250,7 @@ class Aggregator:
         """What the method's server is given; `message` is what the clients received."""
         each = tuple(fields for _, fields in sorted(self._each.items()))
         return Uploads(
-            mean=self.mean["fields"],
+            mean=self.mean["fields"] if len(self.places) else nothing(self.experiment, message),
             sent=message,
             rate=self.experiment.rate(self.round),
             share=self.share,
@@ -257,6 +258,8 @@ class Aggregator:
             weights=tuple(self.weights[self.places]),
             population=self.experiment.population,
             each=each if self.experiment.method.needs_each else None,
+            wanted=self.experiment.wanted,
+            normals=self.experiment.normals(self.round) if self.experiment.method.guards else None,
         )
 
     def updates(self) -> ClientUpdates:

@@ -32,13 +32,12 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
             )
         _CHECKS[task.name](answer, federation)
     targets = tree_map(lambda y: y.to(dtype) if y.is_floating_point() else y, _two(federation)[1])
-    if task.name not in _CHECKS:
-        _check_own_classes(answer, task)
     with torch.no_grad():
         judged = task.judged(tree_map(lambda part: part.to(dtype), answer), targets)
         for metric in task.metrics:
+            rows = metric.rows_of(judged)
             with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
-                metric.of(metric.read(judged))
+                metric.of(rows)
 
 
 def check_counts(samples: Samples, task: Task, what: str) -> None:
@@ -128,21 +127,6 @@ def _check_pixels(answer: Tensor, federation: Federation) -> None:
         raise UserError(
             f"the model answers {len(y)} samples with shape {tuple(answer.shape)}; for segments {tuple(y.shape)} of "
             f"{federation.classes} classes it must be {(y.shape[0], federation.classes, *y.shape[1:])}"
-        )
-
-
-def _check_own_classes(answer: Answer, task: Task) -> None:
-    """Refuse metrics of classes where there is one output: the largest of one is always the first."""
-    wanted = next((metric.name for metric in task.metrics if "classification" in metric.tasks), None)
-    if (
-        wanted
-        and isinstance(answer, Tensor)
-        and answer.dim() > max(task.class_axis, 0)
-        and answer.shape[task.class_axis] == 1
-    ):
-        raise UserError(
-            f"metric '{wanted}' looks for the largest output of a sample, but the model answers with shape "
-            f"{tuple(answer.shape)}; for one logit take task='binary', or give a metric of your own"
         )
 
 

@@ -19,6 +19,7 @@ from headway.data.held_out import judged, tests_by_owner
 from headway.data.own_data import federate, for_task
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
+from headway.engine import privacy
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, check_rate, sampling_of
 from headway.engine.network import Network, roles_of
@@ -154,7 +155,7 @@ def build(
         scenario = dataclasses.replace(scenario, model="own")
     module = _module(scenario, federation, model)
     method = method.for_model(roles_of(module))
-    return Experiment(
+    experiment = Experiment(
         scenario=scenario,
         method=method,
         federation=federation,
@@ -166,6 +167,8 @@ def build(
         dtype=dtype,
         autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
     )
+    privacy.check(experiment)
+    return experiment
 
 
 def _own_federation(clients: OwnClients | None, test: object, task: str, padding: Padding) -> Federation:

@@ -118,7 +118,7 @@ def _experiment(
     module = module or _small()
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, *shape))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
-    scenario = _SCENARIO.changed(precision=precision, steps=2 * epochs)
+    scenario = _SCENARIO.changed(precision=precision, steps=2 * epochs, weights="uniform")
     return build(scenario, method, model=module, clients=clients, test=clients[0])
 
 

@@ -183,7 +183,8 @@ def evaluate_on(
     The same pass as that over the test set, without the executor.
     """
     bound = replace(experiment, task=task_of(experiment.task, metrics))
-    samples = judged_by(data, experiment.federation, task=experiment.task.name, padding=padding).to(experiment.device)
+    kind = "own" if experiment.scenario.task == "own" else experiment.task.name
+    samples = judged_by(data, experiment.federation, task=kind, padding=padding).to(experiment.device)
     check_counts(samples, bound.task, "of the data to evaluate")
     with bound.arithmetic():
         scored = _scored(bound, state, samples, None)

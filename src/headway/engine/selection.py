@@ -100,7 +100,7 @@ class _Contest:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.refusals: list[str] = []
-        invited = experiment.sampling.draw(1)
+        invited = experiment.sampling.draw(1) or [0]
         self.cohort = (
             min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
         )

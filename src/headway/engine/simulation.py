@@ -49,7 +49,7 @@ class Progress:
 
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
-    *("measured_on", "metrics", "chain"),
+    *("measured_on", "metrics", "chain", "epsilon"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
     *OverClients.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),

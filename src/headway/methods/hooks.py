@@ -112,6 +112,12 @@ class OnServer(Protocol[ServerState]):
         They may have any shape: `{"square": Vector({"square": fields["delta"].square()})}` is one number of a client.
         """
 
+    def bound(self, fields: Fields, /) -> dict[str, Vector]:
+        """All of one client's upload as it may enter the mean: under the same names, after every `derive`.
+
+        A value with this hook stands between the clients and all other server values: its `prepare` is the first.
+        """
+
     def prepare(self, uploads: Uploads, state: ServerState, /) -> tuple[Uploads, ServerState]:
         """The uploads as the updates of all server values see them."""
 
@@ -157,6 +163,10 @@ class OfServer(Protocol):
 
     needs_each: bool
     """Whether it must see every client's upload (`uploads.each`) and not only the weighted mean."""
+    needs_clients: bool
+    """Whether it must know who took part (`uploads.clients`, `uploads.weights`)."""
+    mirrors_clients: bool
+    """Whether its state is meant to be the mean of what all clients keep, so that a mean that is changed breaks it."""
     owns: tuple[str, ...]
     """Names of state that it changes in place, for memories too large to copy."""
 

@@ -85,6 +85,14 @@ def vectors(place: str, hook: str, given: object) -> dict[str, Vector]:
     return found
 
 
+def same_fields(place: str, given: dict[str, Vector], before: Collection[str]) -> dict[str, Vector]:
+    """What `bound` made of an upload: the same names, or something of a client would enter the mean unbounded."""
+    for odd in sorted(given.keys() ^ set(before)):
+        where = "is new" if odd in given else "is missing"
+        raise UserError(f"{place}: bound returned fields in which '{odd}' {where}; its names are those it was given")
+    return given
+
+
 def once(place: str, hook: str, new: Collection[str], there: Collection[str]) -> None:
     """Refuse a name that another value gave already."""
     for name in new:

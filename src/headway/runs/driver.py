@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from headway.engine import simulation
+from headway.engine import privacy, simulation
 from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
@@ -20,6 +20,7 @@ from headway.engine.states import ClientStates
 from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
 from headway.records import RoundRecord
 from headway.runs import execution, records, splits
+from headway.runs.accountant import Accountant, accountant_of
 from headway.runs.callbacks.calls import Calls
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.keep_best import KeepBest
@@ -136,6 +137,8 @@ class _Run:
     checked: bool
     """Whether the rounds before could be checked."""
     pace: Pace
+    accountant: Accountant | None
+    """Of a private run."""
     reason: str | None
     """Why a callback stopped the run."""
     failures_reported: bool = False
@@ -165,6 +168,7 @@ class _Run:
             chain=rounds.chain,
             checked=rounds.checked,
             pace=Pace(job.experiment.scenario),
+            accountant=accountant_of(job.experiment),
             reason=None if checkpoint is None else checkpoint.facts.stopped,
         )
 
@@ -202,6 +206,8 @@ class _Run:
         observer.begins(experiment, self.progress.round, label)
         if experiment.doubt is not None:
             observer.tell(experiment.doubt)
+        for caution in privacy.cautions(experiment):
+            observer.tell(caution)
 
     def _start_callbacks(self) -> None:
         saved = None if self.checkpoint is None else self.checkpoint.committed
@@ -229,6 +235,8 @@ class _Run:
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"
+        if self.accountant is not None:
+            record["epsilon"] = self.accountant.epsilon(progress.round)
         self.progress = progress
         self.past.append(record)
         self.chain = self.chain.then(record)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from headway.engine.evaluation import ClientTable
+from headway.engine.privacy import DELTA
 from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
@@ -67,6 +68,8 @@ class Result:
         }
         if self.stopped is not None:
             about["stopped"] = self.stopped
+        if self.records and "epsilon" in self.records[-1]:
+            about["epsilon"], about["delta"] = self.records[-1]["epsilon"], one.delta or DELTA
         return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @cached_property

@@ -8,7 +8,6 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
-from headway.data.own_tests import OwnClients
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
@@ -16,7 +15,7 @@ from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
-from headway.runs.given import own_objects
+from headway.runs.given import Clients, Metrics, given_again
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
@@ -30,11 +29,11 @@ def resume(
     run: str | Path,
     *,
     method: Method | None = None,
-    model: nn.Module | None = None,
-    clients: OwnClients | None = None,
+    model: str | nn.Module | None = None,
+    clients: Clients | None = None,
     test: object = None,
-    task: OwnTask | None = None,
-    metrics: Sequence[object] = (),
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
     padding: Padding = None,
     observer: Observer | None = None,
     callbacks: Callbacks = (),
@@ -51,11 +50,10 @@ def resume(
     observer = as_observer(observer)
     if (folder / packed.NAME).is_file():
         raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    experiment = experiment_of(
-        folder,
-        method,
-        own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
+    own = given_again(
+        scenario_of_run(folder), model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
+    experiment = experiment_of(folder, method, own)
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)

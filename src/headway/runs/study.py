@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
-from headway.errors import Diverged, UserError, shown
+from headway.errors import CallbackError, Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
 from headway.measure.numbers import MethodNumbers, RunNumbers
@@ -221,6 +221,8 @@ def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None,
             except Diverged as fault:
                 failed[f"{method.name}, seed {one.seed}"] = fault
                 continue
+            except CallbackError as fault:
+                raise CallbackError(f"{method.name}, seed {one.seed}: {fault}") from fault
             runs.setdefault(method.name, []).append(result)
     if not runs:
         which, cause = next(iter(failed.items()))

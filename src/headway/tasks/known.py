@@ -11,7 +11,6 @@ from torch import Tensor
 
 from headway.errors import UserError, nearest
 from headway.tasks import metrics as judged_by
-from headway.tasks.metrics import Metric
 from headway.tasks.named_metrics import metric_of, name_of
 from headway.tasks.task import (
     Answer,
@@ -54,13 +53,14 @@ TASKS = {one.name: one for one in (classification, regression, binary, multilabe
 def task_of(given: OwnTask | str, metrics: Sequence[object] = (), squared: bool = False) -> Task:
     """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
     task = squared_classification if squared and given == "classification" else _task(given)
-    named = [metric_of(one, task.name if task.name in TASKS else "own") for one in metrics]
+    kind = task.name if task.name in TASKS else "own"
+    named = [metric_of(one, kind) for one in metrics]
     names = [one.name for one in named]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"metrics has '{name}' twice")
-    own = [one for one in task.metrics if one.name not in names]
-    return dataclasses.replace(task, metrics=(*named, *own))
+    own = [one for one in (metric_of(one, kind) for one in task.metrics) if one.name not in names]
+    return dataclasses.replace(task, metrics=(*named, *own) or (judged_by.loss,))
 
 
 def _task(given: OwnTask | str) -> Task:
@@ -78,10 +78,10 @@ def _task(given: OwnTask | str) -> Task:
     return own(given)
 
 
-def own(loss: Callable[[Answer, Target], Tensor], metrics: tuple[Metric, ...] = ()) -> Task:
-    """A task with a user's loss f(output, target) → one number a sample. Without metrics, the loss is the headline."""
+def own(loss: Callable[[Answer, Target], Tensor]) -> Task:
+    """A task with a user's loss f(output, target) → one number a sample, which is the headline."""
     name = name_of(loss)
-    return Task("own", OwnLoss(name, loss), f"the loss '{name}'", metrics or (judged_by.loss,))
+    return Task("own", OwnLoss(name, loss), f"the loss '{name}'", (judged_by.loss,))
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,5 @@ class OwnRows:
         found = self.function(judged.answer, judged.target)
         if not isinstance(found, Tensor) or found.shape != judged.losses.shape:
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-            raise UserError(
-                f"metric '{self.name}' returned {got} for {len(judged.losses)} samples; it must return one number a "
-                "sample"
-            )
+            raise UserError(f"it returned {got} for {len(judged.losses)} samples; it must return one number a sample")
         return found

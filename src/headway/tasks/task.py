@@ -10,12 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.errors import UserError, in_words, is_short_of_memory, shown
-from headway.tasks.metrics import Answer, Judged, Metric, Target, errors_of
+from headway.tasks.metrics import IGNORED, Answer, Judged, Metric, Target
 
 __all__ = ["IGNORED", "Answer", "Target", "Task"]
-
-IGNORED = -100
-"""The label of tokens and pixels that do not count, as in torch's cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,8 @@ class Task:
     """(output, target) → the loss of each sample, shape (batch,); of several tokens or pixels their mean."""
     loss_words: str
     """What the loss is called."""
-    metrics: tuple[Metric, ...]
-    """The first is the headline."""
+    metrics: tuple[Metric, ...] = ()
+    """The first is the headline; without one, and none given to the run, the loss is."""
     units: Callable[[Target], Tensor] | None = None
     """How many tokens or pixels of each sample count, shape (batch,): a batch's loss is the mean over all of them.
 
@@ -44,14 +41,8 @@ class Task:
         for what, function in (("loss", self.loss), ("units", self.units)):
             if not callable(function) and not (what == "units" and function is None):
                 raise UserError(f"task '{self.name}': {what} is {shown(function)}; it must be a function")
-        if not isinstance(self.metrics, tuple | list) or not self.metrics:
-            raise UserError(f"task '{self.name}': metrics is {shown(self.metrics)}; give a tuple of headway.Metric")
-        for one in self.metrics:
-            if not isinstance(one, Metric):
-                raise UserError(
-                    f"task '{self.name}' has {shown(one)} among its metrics; there they are headway.Metric, and names "
-                    "and functions are given beside the task: metrics=[…]"
-                )
+        if not isinstance(self.metrics, tuple | list):
+            raise UserError(f"task '{self.name}': metrics is {shown(self.metrics)}; give a tuple of them")
         if type(self.class_axis) is not int:
             raise UserError(f"task '{self.name}': class_axis is {shown(self.class_axis)}; it must be a whole number")
 
@@ -62,7 +53,8 @@ class Task:
     def judged(self, answer: Answer, target: Target) -> Judged:
         """Samples with the network's answer, their losses and how many units these are means over."""
         losses = self._of_samples("loss", lambda: self.loss(answer, target), target)
-        return Judged(answer, target, losses, self.counts(target), self.class_axis)
+        own_loss = all(self.loss is not known for known in LOSSES)
+        return Judged(answer, target, losses, self.counts(target), self.class_axis, own_loss)
 
     def counts(self, target: Target) -> Tensor | None:
         """How many units of each sample count, checked; None where a batch's loss is the mean over its samples."""
@@ -111,7 +103,8 @@ def token_cross_entropy(output: Answer, target: Target) -> Tensor:
 
 def squared_error(output: Answer, target: Target) -> Tensor:
     """The mean over outputs of (ŷ − y)²."""
-    return (errors_of(*_tensors(output, target)) ** 2).mean(1)
+    numbers, y = _tensors(output, target)
+    return ((numbers.reshape(len(numbers), -1) - y.reshape(len(y), -1)) ** 2).mean(1)
 
 
 def one_hot_error(output: Answer, target: Target) -> Tensor:
@@ -129,6 +122,10 @@ def binary_cross_entropy(output: Answer, target: Target) -> Tensor:
     logits = logits.reshape(y.shape)
     losses = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none")
     return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+
+LOSSES = (cross_entropy, token_cross_entropy, squared_error, one_hot_error, binary_cross_entropy)
+"""The losses of tasks with a name. Of any other, metrics do not take the values for their own."""
 
 
 def counted(target: Target) -> Tensor:

@@ -52,6 +52,8 @@ def watched(experiment: Experiment, metric: str | None, higher_is_better: bool |
     of_headline = (f"{headline.name}_smoothed", "client_mean", "client_worst")
     known = {one.name: one.higher_is_better for one in experiment.task.metrics}
     known |= dict.fromkeys(of_headline, headline.higher_is_better) | _DIRECTIONS
+    if name == "train_loss" and experiment.method.guards:
+        raise UserError("train_loss is not recorded with +dp, as it has no noise; watch a number of the test set")
     direction = known.get(name) if higher_is_better is None else higher_is_better
     if direction is None:
         raise UserError(

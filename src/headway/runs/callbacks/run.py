@@ -16,7 +16,7 @@ from headway.engine.simulation import Progress
 from headway.engine.updates import ClientUpdates
 from headway.errors import UserError, readable, shown
 from headway.records import RoundRecord
-from headway.runs.given import Metrics
+from headway.runs.given import Metrics, listed
 from headway.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -164,11 +164,8 @@ class Run:
         `data` is given in any form that `test=` takes, or as `experiment.federation.test` and rows of it. `metrics` are
         given as for `simulate`; the task's own follow.
         """
-        asked = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
-        if not isinstance(asked, list | tuple):
-            raise UserError(f"metrics is {shown(asked)}; give names, or a list: metrics=[my_metric, 'accuracy']")
         model = self._standing.progress.model
-        return evaluate_on(self.experiment, model, data, asked, padding=padding, round=self.round)
+        return evaluate_on(self.experiment, model, data, listed(metrics), padding=padding, round=self.round)
 
     def stop(self, reason: str) -> None:
         """End the run after this call, with its result, as if all its rounds were done.
