@@ -148,7 +148,7 @@ class _Site:
         task = "own" if self.app.task is not None else site_scenario(ask.scenario, 1).task
         data = DataCache(self.place.state).read(self.app.data, task, self.app.padding)
         self._check_classes(ask.classes, data)
-        known, asked = self._settle_data(ask, data)
+        asked = self._settle_data(ask, data)
         count = len(own_rows(site_scenario(ask.scenario, 1), len(data.samples), 0)[0])
         experiment = site_experiment(common, method, self._parts, data.samples, 0, (1, count))
         found = Present(
@@ -156,7 +156,6 @@ class _Site:
             samples=int(experiment.federation.sizes[0]),
             form=form_of(data.samples),
             fingerprint=data.fingerprint,
-            known=known,
             asked=asked,
             method=method_digest(method),
             model=model_digest(experiment),
@@ -178,11 +177,8 @@ class _Site:
         if int(labels.max()) >= classes:
             raise Refused(Code.OTHER_SAMPLES, f"a label at the site is not one of the {classes} classes")
 
-    def _settle_data(self, ask: CensusAsk, data: SiteData) -> tuple[bool, int]:
-        """Refuse data that this run did not begin with, unless it is accepted.
-
-        Returns whether the site knew the run, and the last round that it was asked for.
-        """
+    def _settle_data(self, ask: CensusAsk, data: SiteData) -> int:
+        """Refuse data that this run did not begin with, unless it is accepted; the last round that was asked here."""
         path = private_folder(self.place.run(ask.run)) / "site.json"
         known = path.is_file()
         before = Memory.read(path) if known else Memory(data.fingerprint)
@@ -191,7 +187,7 @@ class _Site:
         now = replace(before, fingerprint=data.fingerprint)
         if not known or now != before:
             now.write(path)
-        return known, now.asked
+        return now.asked
 
     # ── round ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
