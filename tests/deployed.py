@@ -126,7 +126,7 @@ class Deployment:
     def replayed(self, **changes: Any) -> Result:
         """The simulation of the same attendance."""
         settings = {"participation": 1.0, **SETTINGS, **self.settings, **changes}
-        if settings.keys() & {"cohort_size", "sampling"}:
+        if "cohort_size" in settings:
             settings.pop("participation")
         settings.pop("over_selection", None)
         return headway.simulate(

@@ -346,8 +346,10 @@ def test_the_folder_of_a_deployment_is_a_run_folder(tmp_path: Path) -> None:
     status = json.loads((deployment.out / "status.json").read_text())
     assert (status["round"], [site["counted"] for site in status["sites"]]) == (4, [4, 4, 4, 4])
     assert_same(deployment.run(resume=True), result)
+    asked = len(deployment.seen)
     with pytest.raises(UserError, match="is already used"):
         deployment.run()
+    assert len(deployment.seen) == asked
     deployment.settings = {"rounds": 6, "keep_best": True}
     broken = frozenset((f"node-s{site}", number) for site in range(4) for number in range(7, 20))
     deployment.transport.faults = Faults(broken=broken)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
 from deployed import Deployment, Quiet, network
 from headway.deploy.codes import Refused
@@ -44,6 +46,22 @@ def test_scores_of_the_sites_are_those_of_all_samples_that_they_hold_out(tmp_pat
             assert json.loads(str(reply.values["sums"])).keys() == {"loss", "metric/accuracy", "metric/top2"}
 
 
+def test_numbers_are_learnt_and_judged_at_sites_too(tmp_path: Path) -> None:
+    settings = {"client_test": 0.3, "metrics": "rmse,mae,r2", "rate": 0.01}
+    deployment = Deployment(tmp_path, "fedavg", settings=settings, model=lambda: nn.Linear(6, 1))
+    for name, app in deployment.apps.items():
+        x, y = app.data  # type: ignore[misc]
+        deployment.apps[name] = replace(app, data=(x, np.asarray(y, np.float64)))
+    deployment.data["clients"] = [app.data for app in deployment.apps.values()]
+    app = replace(deployment.server, test=None, sample=(6,), classes=0)
+    deployed = deploy(app, deployment.transport, deployment.terms, observer=Quiet(), clock=deployment.clock)
+    simulated = replay(app, deployment.data["clients"], deployment.out, observer=Quiet())
+    assert gap(deployment.out, simulated) == 0.0
+    for mine, theirs in zip(deployed.records, simulated.records, strict=True):
+        assert mine["rmse"] == pytest.approx(theirs["rmse"], rel=1e-12)
+        assert "r2" not in mine  # it does not follow from sums
+
+
 def test_a_server_without_samples_that_holds_none_out_has_no_scores(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, "fedavg", settings={"eval_every": 2})
     app = replace(deployment.server, test=None, sample=(6,), classes=3)
@@ -69,7 +87,7 @@ def test_fednag_hands_over_the_iterate_of_least_loss_and_needs_everybody(tmp_pat
     pairs = zip(deployed.model.state_dict().values(), simulated.model.state_dict().values(), strict=True)
     assert all(bool((mine == theirs).all()) for mine, theirs in pairs)
     with pytest.raises(UserError, match="fednag needs every site in every round, and the quorum is 3 of 4"):
-        deployment.run(quorum=3)
+        deployment.run(resume=True, quorum=3)
 
 
 def test_fednag_stops_where_a_site_does_not_tell_its_loss(tmp_path: Path) -> None:

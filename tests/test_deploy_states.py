@@ -18,7 +18,8 @@ from headway.deploy.codes import Code, Refused
 from headway.deploy.states import StateFolder
 from headway.deploy.transport import Faults
 from headway.engine.client_rounds import ClientState
-from headway.errors import MachineError
+from headway.errors import MachineError, UserError
+from headway.runs.roster import read
 from headway.vectors import Vector
 
 STATEFUL = ("scaffold", "gradma-w")
@@ -87,6 +88,21 @@ def test_a_site_whose_state_is_gone_stops_the_run_or_starts_anew(tmp_path: Path)
     result = deployment.run(resume=True, lost_state="start-anew")
     assert [list(record["clients"]) for record in result.records] == [[0, 1, 2, 3]] * 3
     assert any("'s1' starts anew in round 3" in line for line in deployment.told)
+
+
+def test_a_site_whose_folder_is_gone_stops_the_run_or_starts_anew(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, "scaffold", settings={"rounds": 2})
+    deployment.run()
+    shutil.rmtree(deployment.state("s1"))
+    deployment.settings = {"rounds": 3}
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"STATE_LOST: site 's1' does not know this run any more"):
+            deployment.run(resume=True, quorum=4)
+    result = deployment.run(resume=True, quorum=4, lost_state="start-anew")
+    assert list(result.records[2]["clients"]) == [0, 1, 2, 3]
+    assert read(deployment.out).accepted == ("s1",)
+    deployment.settings = {"rounds": 4}
+    assert len(deployment.run(resume=True, quorum=4).records) == 4
 
 
 def test_what_a_site_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway import random
 from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import Census, Federation, Samples
@@ -152,7 +153,8 @@ def server_experiment(
         _check_sample(app, federation, "sites have")
     census = Census(np.asarray(sizes, np.int64), int(sum(sizes)))
     parts = OwnParts(app.model, app.task, app.padding, scenario.device)
-    return _built(scenario, method, parts, replace(federation, clients=census), app.metrics)
+    made = _built(scenario, method, parts, replace(federation, clients=census), app.metrics)
+    return replace(made, noise_source=lambda round: random.secret_normals)
 
 
 def _built(

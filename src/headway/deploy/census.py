@@ -88,7 +88,7 @@ def admitted(found: Present, roster: Roster, accept_data: Sequence[str], start_a
         return roster
     if found.name in accept_data:
         return roster.with_member(now)
-    if found.known:
+    if found.asked:
         raise Refused(
             Code.DATA_CHANGED,
             f"the data of site '{found.name}' is not what this run began with; put it back, or accept it: "

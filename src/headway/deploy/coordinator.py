@@ -39,7 +39,7 @@ from headway.runs.files import as_path, slug
 from headway.runs.given import checked_method
 from headway.runs.load import loaded
 from headway.runs.observer import Observer, as_observer
-from headway.runs.reserve import reserve
+from headway.runs.reserve import check_free, reserve
 from headway.runs.result import Result
 from headway.runs.resume import lengthen
 from headway.runs.roster import Member, Roster, form_of
@@ -59,12 +59,8 @@ def deploy(
     clock: Clock | None = None,
 ) -> Result:
     """Run a method over sites, from the census to the last round; `resume` goes on from its folder's checkpoint."""
-    time = clock or Clock()
     watching, called, seen_by = trackers(track, kept=True), hooked(callbacks), as_observer(observer)
-    folder = as_path("out", app.out)
-    before = roster.read(folder) if resume and (folder / roster.NAME).is_file() else None
-    if resume and before is None and not (folder / "scenario.toml").is_file():
-        raise UserError(f"{folder} is not the folder of a deployment; it has no {roster.NAME}")
+    folder, before = _place(app, resume)
     method, sizes = checked_method(app.method), [1] * terms.sites if before is None else before.sizes
     scenario = _settings(app, method)
     check(method, scenario, len(sizes), terms.quorum)
@@ -72,24 +68,49 @@ def deploy(
     every_callback(experiment, called, watching)
     if before is not None and folders.finished(folder) and folders.scenario(folder).rounds >= scenario.rounds:
         return loaded(experiment, folder)
-    run = before.run if before is not None else f"{slug(folder.absolute().name)[:60] or 'run'}-{time.token()}"
-    expected = _expected(run, experiment, app.test is not None)
+    time = clock or Clock()
+    expected = _expected(_run(folder, before, time), experiment, app.test is not None)
     parties = Parties(transport, terms, time, expected, app.test is not None, seen_by.tell)
     found, reach = _census(parties, before)
-    now = _roster(run, experiment, expected, found) if before is None else _admitted(before, found, reach, parties)
+    now = _roster(experiment, expected, found) if before is None else _admitted(before, found, reach, parties)
     if now.sizes != sizes or app.test is None:
-        experiment = server_experiment(app, scenario, method, now.sizes, now.form)
         check(method, scenario, len(now.sizes), terms.quorum)
-    if before is None and not resume:
-        reserve(folder, experiment.scenario)
-    elif scenario.rounds > folders.scenario(folder).rounds:
-        lengthen(folder, scenario.rounds)
-    if now != before:
-        roster.write(folder, now)
+        experiment = server_experiment(app, scenario, method, now.sizes, now.form)
+    _check_released(experiment, folder, found)
+    _claim(folder, experiment.scenario, resume)
+    roster.write(folder, now)
     parties = replace(parties, expected=replace(expected, form=now.form))
     sites = _sites(experiment, folder, now, reach, parties)
     changed = before is not None and now.accepted != before.accepted
     return drive(Job(experiment, folder, _Watching(seen_by, sites), called, watching, sites, changed))
+
+
+def _place(app: ServerApp, resume: bool) -> tuple[Path, Roster | None]:
+    """The folder of a run, and the roster that it began with; None where no census was done."""
+    folder = as_path("out", app.out)
+    if not resume:
+        check_free(folder)
+        return folder, None
+    if (folder / roster.NAME).is_file():
+        return folder, roster.read(folder)
+    if not (folder / "scenario.toml").is_file():
+        raise UserError(f"{folder} is not the folder of a deployment; it has no {roster.NAME}")
+    return folder, None
+
+
+def _run(folder: Path, before: Roster | None, time: Clock) -> str:
+    """The name by which sites know a run."""
+    if before is not None:
+        return before.run
+    return f"{slug(folder.absolute().name)[:60].lstrip('.-_+=') or 'run'}-{time.token()}"
+
+
+def _claim(folder: Path, scenario: Scenario, resume: bool) -> None:
+    """Make the folder of a new run, or give one that goes on the rounds that it is to have."""
+    if not resume:
+        reserve(folder, scenario)
+    elif scenario.rounds > folders.scenario(folder).rounds:
+        lengthen(folder, scenario.rounds)
 
 
 def _settings(app: ServerApp, method: Method) -> Scenario:
@@ -192,16 +213,28 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
     return found, reach
 
 
-def _roster(run: str, experiment: Experiment, expected: Expected, found: Mapping[str, Present]) -> Roster:
+def _roster(experiment: Experiment, expected: Expected, found: Mapping[str, Present]) -> Roster:
     """The sites of a new run, in the order of their names."""
     forms = {found[name].form: name for name in reversed(in_order(list(found)))}
     if len(forms) > 1:
         (one, mine), (other, theirs) = list(forms.items())[:2]
         raise UserError(f"the samples of site '{mine}' are of the form {one}, those of site '{theirs}' {other}")
     members = [Member(name, found[name].samples, found[name].fingerprint) for name in in_order(list(found))]
-    return Roster(
-        run, next(iter(forms)), expected.common.classes, tuple(members), tuple(experiment.network.original.state_dict())
-    )
+    tensors = tuple(experiment.network.original.state_dict())
+    return Roster(expected.common.run, next(iter(forms)), expected.common.classes, tuple(members), tensors)
+
+
+def _check_released(experiment: Experiment, folder: Path, found: Mapping[str, Present]) -> None:
+    """Refuse to make rounds of a private run again whose models the sites have: epsilon would not count them."""
+    manifest = folders.manifest(folder) if experiment.method.guards else None
+    done = 0 if manifest is None else manifest["round"]
+    asked = max((one.asked for one in found.values()), default=0)
+    if experiment.method.guards and asked > done + 1:
+        raise UserError(
+            f"{folder} is of round {done}, but sites were asked for round {asked}: the models of rounds {done + 1} to "
+            f"{asked - 1} are known to them, and made again would cost privacy that epsilon does not count; put the "
+            "newer folder back, or start a new run"
+        )
 
 
 def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, parties: Parties) -> Roster:

@@ -80,6 +80,11 @@ def check(method: Method, scenario: Scenario, sites: int, quorum: int) -> None:
             f"{method.name} needs every site in every round, and the quorum is {quorum} of {sites}; "
             f"use --quorum {sites}, and no other participation than 1"
         )
+    if method.guards and (method.keeps_best or scenario.client_test is not None):
+        raise UserError(
+            f"{method.name} is private, and what sites tell of their own samples beside their uploads has no noise: "
+            "give the server a test set, and leave out client_test and methods that choose the best model"
+        )
     for name, why in _SIMULATED.items():
         if getattr(scenario, name):
             raise UserError(f"{name} is {getattr(scenario, name)}, which is for simulations: {why}; leave it out")

@@ -56,8 +56,8 @@ class Present:
     """Types and shapes of a sample and its target."""
     fingerprint: str
     """A digest of all samples, with a salt that stays at the site."""
-    known: bool
-    """Whether the site remembers this run."""
+    asked: int
+    """The last round of this run that the site was asked for; 0 for one that does not know it."""
     method: str
     model: str
     """Digests."""

@@ -119,7 +119,7 @@ class Sites:
         while True:
             began, traffic = self.parties.clock.now(), self.parties.transport.traffic()
             attempt = self._attempted(round, sent)
-            if len(attempt.uploads) >= self.parties.terms.quorum:
+            if len(attempt.uploads) >= min(self.parties.terms.quorum, len(attempt.invited)):
                 break
             void += 1
             bytes_void += sent.nbytes * len(attempt.sent) + sum(one.nbytes for one in attempt.uploads.values())

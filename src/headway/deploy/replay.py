@@ -41,7 +41,7 @@ def replay(
         for field in fields(Scenario)
         if (value := getattr(found.scenario, field.name)) != getattr(plain, field.name)
     }
-    for name in ("method", "data", "partition", "clients", "model", "task", "metrics", "sampling", "over_selection"):
+    for name in ("method", "data", "partition", "clients", "model", "task", "metrics", "over_selection"):
         settings.pop(name, None)
     model = built_model(app.model, found.scenario.seed)
     data = [read_given(one) for one in (clients.values() if isinstance(clients, Mapping) else clients)]

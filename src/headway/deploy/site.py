@@ -13,8 +13,9 @@ import re
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -113,6 +114,24 @@ def _log(place: SitePlace, asked: Record, fault: Exception) -> None:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """What a site remembers of a run beside its states, in `site.json`."""
+
+    fingerprint: str
+    """Of the data that the run began with."""
+    asked: int = 0
+    """The last round that the site was asked for."""
+
+    @classmethod
+    def read(cls, path: Path) -> Memory:
+        found = read_checked(path)
+        return cls(str(found.get("fingerprint")), int(found.get("asked", 0)))
+
+    def write(self, path: Path) -> None:
+        write_private(path, sealed_json({"fingerprint": self.fingerprint, "asked": self.asked}))
+
+
+@dataclass(frozen=True)
 class _Site:
     """A site during one answer."""
 
@@ -130,7 +149,7 @@ class _Site:
         task = "own" if self.app.task is not None else site_scenario(ask.scenario, 1).task
         data = DataCache(self.place.state).read(self.app.data, task, self.app.padding)
         self._check_classes(ask.classes, data)
-        known = self._settle_data(ask, data)
+        asked = self._settle_data(ask, data)
         count = len(own_rows(site_scenario(ask.scenario, 1), len(data.samples), 0)[0])
         experiment = site_experiment(common, method, self._parts, data.samples, 0, (1, count))
         found = Present(
@@ -138,7 +157,7 @@ class _Site:
             samples=int(experiment.federation.sizes[0]),
             form=form_of(data.samples),
             fingerprint=data.fingerprint,
-            known=known,
+            asked=asked,
             method=method_digest(method),
             model=model_digest(experiment),
         )
@@ -159,18 +178,17 @@ class _Site:
         if int(labels.max()) >= classes:
             raise Refused(Code.OTHER_SAMPLES, f"a label at the site is not one of the {classes} classes")
 
-    def _settle_data(self, ask: CensusAsk, data: SiteData) -> bool:
-        """Refuse data that this run did not begin with, unless it is accepted; whether the site knew the run."""
-        folder = self.place.run(ask.run)
-        path = folder / "site.json"
+    def _settle_data(self, ask: CensusAsk, data: SiteData) -> int:
+        """Refuse data that this run did not begin with, unless it is accepted; the last round that was asked here."""
+        path = private_folder(self.place.run(ask.run)) / "site.json"
         known = path.is_file()
-        began = read_checked(path).get("fingerprint") if known else data.fingerprint
-        if began != data.fingerprint and self.place.name not in ask.accept_data.split(","):
+        before = Memory.read(path) if known else Memory(data.fingerprint)
+        if before.fingerprint != data.fingerprint and self.place.name not in ask.accept_data.split(","):
             raise Refused(Code.DATA_CHANGED, "the data is not what this run began with; accept it, or put it back")
-        if not known or began != data.fingerprint:
-            private_folder(folder)
-            write_private(path, sealed_json({"fingerprint": data.fingerprint, "name": self.place.name}))
-        return known
+        now = replace(before, fingerprint=data.fingerprint)
+        if not known or now != before:
+            now.write(path)
+        return now.asked
 
     # ── round ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,6 +200,10 @@ class _Site:
             raise Refused(Code.BAD_MESSAGE, "the client's number is none of the population's")
         method = site_method(ask.method, self.app.method)
         data = self._data(ask)
+        path = self.place.run(ask.run) / "site.json"
+        memory = Memory.read(path)
+        if ask.round > memory.asked:
+            replace(memory, asked=ask.round).write(path)
         sizes = (ask.population, ask.total)
         experiment = site_experiment(_common(ask), method, self._parts, data.samples, ask.client, sizes)
         with experiment.arithmetic():
@@ -230,7 +252,7 @@ class _Site:
         path = self.place.run(ask.run) / "site.json"
         if not path.is_file():
             raise Refused(Code.STATE_LOST, "the site does not know this run: its state folder is gone or another one")
-        began = str(read_checked(path).get("fingerprint"))
+        began = Memory.read(path).fingerprint
         cache = DataCache(self.place.state)
         kept = cache.kept(began)
         if kept is not None:
@@ -353,6 +375,9 @@ def upload_parts(upload: Upload, travelling: bool) -> dict[str, object]:
 
 
 def _reply(ask: RoundAsk, experiment: Experiment, upload: Upload, samples: int, seconds: float) -> Record:
+    if experiment.method.guards:  # what is not clipped and has no noise stays here
+        silent = {name: torch.zeros_like(value) for name, value in upload.measures.items()}
+        upload, seconds = replace(upload, loss=torch.zeros_like(upload.loss), measures=silent), 0.0
     parts = upload_parts(upload, experiment.scenario.buffers != "keep-local")
     found = UploadReply(
         run=ask.run,

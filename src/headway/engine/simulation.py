@@ -11,7 +11,7 @@ from typing import cast
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Attended, Executor, RemoteExecutor
-from headway.engine.experiment import Experiment
+from headway.engine.experiment import Experiment, check_rate
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
 from headway.engine.updates import ClientUpdates
@@ -113,6 +113,7 @@ def simulate(
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
+        check_rate(experiment.scenario, number, experiment.dtype)
         with experiment.arithmetic():
             found = _attended(experiment, remote, number, progress.model)
             state, outcome = run_round(
