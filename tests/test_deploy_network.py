@@ -239,3 +239,22 @@ def test_a_full_disk_at_a_site_loses_its_round_alone(hand: Hand) -> None:
     assert [line for line in said.splitlines() if "DISK_FULL" in line], said
     assert "round 2, 2 sites counted" in said
     assert "round 3, 3 sites counted" in hand.resume(3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--method csgd", "csgd cannot be deployed: it trains on everybody's data in one place"),
+        ("--method fedavg+dp:clip=1,noise=1", "the noise of +dp is secret in a deployment"),
+        ("--sites 6", "has data of 5 sites, but 6 are to be played"),
+        ("--kill site:4@1", "there are sites 1 to 3"),
+        ("--deadline soon", "it must be a number with s, m, h or d"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_said_before_anything_starts(words: str, said: str, folder: Path) -> None:
+    command = [str(PYTHON), "-m", "headway", "deploy", "rehearse", str(WARD), *words.split()]
+    around = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder / "tmp")}
+    ended = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1

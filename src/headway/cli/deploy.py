@@ -136,14 +136,14 @@ def join(
 def _become(command: Command, what: str, state: Path, show: bool, unit: bool, gpu: bool = False) -> None:
     """Print a command or its unit, or become it: Flower's program takes this process's place."""
     from headway.deploy import units
-    from headway.deploy.keys import private_folder
+    from headway.deploy.keys import secret_folder
 
     if show:
         typer.echo(str(command))
     elif unit:
         typer.echo(units.systemd(command, what, [state.resolve()], gpu), nl=False)
     else:
-        private_folder(state)
+        secret_folder(state)
         os.execve(command.arguments[0], list(command.arguments), {**os.environ, **command.environment})
 
 

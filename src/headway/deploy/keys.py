@@ -68,7 +68,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def private_folder(folder: Path) -> Path:
+def secret_folder(folder: Path) -> Path:
     """A folder that only its owner can enter. One that is there already must be so."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o022:
@@ -102,7 +102,7 @@ def make_server_files(folder: Path, hosts: Sequence[str]) -> ServerFiles:
     names = [_general_name(host) for host in hosts]
     if not names:
         raise UserError("no host is given; name the one that sites will reach: --host fl.example.org")
-    files = ServerFiles(private_folder(folder))
+    files = ServerFiles(secret_folder(folder))
     if files.authority_key.exists() != files.authority.exists():
         raise UserError(f"{folder} has one of ca.crt and ca.key alone; put the other back, or use an empty folder")
     if not files.authority_key.exists():
@@ -113,7 +113,7 @@ def make_server_files(folder: Path, hosts: Sequence[str]) -> ServerFiles:
 
 def make_site_keys(folder: Path, name: str) -> tuple[Path, Path]:
     """Make a site's key pair: the secret NAME and the public NAME.pub, which alone may leave the site."""
-    private = private_folder(folder) / check_name(name)
+    private = secret_folder(folder) / check_name(name)
     public = private.with_name(f"{name}.pub")
     for path in (private, public):
         if path.exists():

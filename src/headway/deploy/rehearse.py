@@ -22,6 +22,7 @@ from headway.deploy.terms import Terms
 from headway.engine.experiment import Experiment
 from headway.errors import MachineError, UserError
 from headway.records import RoundRecord
+from headway.runs.given import checked_method
 from headway.runs.roster import STATUS
 from headway.runs.roster import read as read_roster
 
@@ -79,6 +80,8 @@ def rehearse(plan: Plan, tell: Tell) -> Rehearsed:
     apps = load(plan.project)
     data = project.rehearsal_data(plan.project / project.read_federation(plan.project).rehearsal, plan.sites)
     check_method(apps.server, plan.method)
+    if checked_method(plan.method or apps.server.method).guards:
+        raise UserError("the noise of +dp is secret in a deployment, so no simulation repeats it; rehearse without +dp")
     if plan.out.exists():
         raise UserError(f"{plan.out} is there already; give another folder: --out NEW")
     with Stage(plan.keep) as stage:
@@ -142,7 +145,7 @@ class Scene:
     def built(cls, stage: Stage, plan: Plan, data: Mapping[str, Path], tell: Tell) -> Scene:
         """Make certificates and keys, start the server and admit and start every site."""
         files = keys.make_server_files(stage.folder / "keys", [HOST, "127.0.0.1"])
-        state = keys.private_folder(stage.folder / "server")
+        state = keys.secret_folder(stage.folder / "server")
         port, proxy_port, *own = free_ports(2 + len(data))
         address = Address("127.0.0.1", port)
         door = Address(HOST, proxy_port) if plan.proxy else address
@@ -154,7 +157,7 @@ class Scene:
         for (name, place), own_port in zip(data.items(), own, strict=True):
             secret, public = keys.make_site_keys(stage.folder / "sites" / name, name)
             scene.operator.admit(public, name)
-            home = keys.private_folder(stage.folder / "sites" / name / "state")
+            home = keys.secret_folder(stage.folder / "sites" / name / "state")
             site = commands.Site(name, secret, files.authority, door, home, place.resolve(), own_port)
             command = commands.supernode(site)
             scene.site[name] = replace(command, environment={**command.environment, **calm})

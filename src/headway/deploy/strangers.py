@@ -31,7 +31,7 @@ class Stranger:
 
 def strangers(stage: Stage, files: ServerFiles, door: Address) -> Iterator[Stranger]:
     """Let four strangers try: with a key that is not admitted, with none, without TLS, and with another authority."""
-    folder = keys.private_folder(stage.folder / "strangers")
+    folder = keys.secret_folder(stage.folder / "strangers")
     secret, _ = keys.make_site_keys(folder, "stranger")
     other = keys.make_server_files(folder / "other", [door.host])
     ports = free_ports(4)
