@@ -12,8 +12,11 @@ from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
+from headway.engine.ranks import ALONE, Ranks
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
+from headway.engine.spread import Spread
+from headway.engine.states import ClientStates
 from headway.engine.updates import ClientUpdates
 from headway.errors import UserError
 from headway.measure.curves import Smoothed, reaches
@@ -94,24 +97,40 @@ def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
     return {name: value for name, value in measures.items() if math.isfinite(value)}
 
 
+def spread_over(ranks: Ranks, experiment: Experiment, store: ClientStore) -> Spread | None:
+    """The clients of a run over ranks; None for one process by itself."""
+    if ranks.size == 1:
+        return None
+    assert isinstance(store, ClientStates), "ranks hand client states to each other"
+    return Spread(experiment, ranks, store)
+
+
 def simulate(
-    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, *, watched: bool = False
+    experiment: Experiment,
+    executor: Executor,
+    store: ClientStore,
+    progress: Progress,
+    *,
+    watched: bool = False,
+    spread: Spread | None = None,
 ) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands.
 
-    `watched`: the clients' updates are measured in every round.
+    `watched`: the clients' updates are measured in every round. `spread`: this is one rank of several.
     """
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         with experiment.arithmetic():
             cohort = experiment.client_rounds.cohort(number)
-            state, outcome = run_round(experiment, progress.model, store, executor, cohort, number, watched=watched)
+            state, outcome = run_round(
+                experiment, progress.model, store, executor, cohort, number, watched=watched, spread=spread
+            )
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
             scores: dict[str, object] = {}
             if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
-                scores, progress = _evaluated(experiment, executor, store, progress)
+                scores, progress = _evaluated(experiment, executor, store, progress, spread)
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
@@ -150,11 +169,12 @@ def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) 
 
 
 def _evaluated(
-    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress
+    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, spread: Spread | None
 ) -> tuple[dict[str, object], Progress]:
     """The scores of the model that the simulation has reached, and the progress that takes them into account."""
     scenario, number = experiment.scenario, progress.round
-    scores = evaluate(experiment, progress.model, executor, number, store.get)
+    ranks, state_of = (ALONE, store.get) if spread is None else (spread.ranks, spread.anywhere)
+    scores = evaluate(experiment, progress.model, executor, number, state_of, ranks)
     progress = _with_best(progress, scores.global_loss)
     found, headline = scores.numbers(), experiment.task.headline.name
     if headline in found:
