@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headway as hw
@@ -68,7 +68,8 @@ def apart(chosen: Any, count: int, executor: str = "serial") -> tuple[list[dict[
             "distance": distance(state, alone[1]),
             "of clients": max((distance(held[client], alone[2][client]) for client in held), default=0.0),
             "clients": sorted(held),
-            "arrived": [json.loads(line)["clients"] for line in records] == [json.loads(line)["clients"] for line in alone[0]],
+            "arrived": [json.loads(line)["clients"] for line in records]
+            == [json.loads(line)["clients"] for line in alone[0]],
         }
 
     return list(returned(on_ranks(count, work))), alone
@@ -115,14 +116,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("settings", list(SETTINGS))
-def test_every_kind_of_cohort_has_the_bits_of_one_process(settings: str) -> None:
-    check_equal(experiment("scaffold", "batch_norm_dropout", deterministic=True, **SETTINGS[settings]), 3)
+@pytest.mark.parametrize("kind", list(SETTINGS))
+def test_every_kind_of_cohort_has_the_bits_of_one_process(kind: str) -> None:
+    check_equal(experiment("scaffold", "batch_norm_dropout", deterministic=True, **SETTINGS[kind]), 3)
 
 
 @pytest.mark.parametrize("executor", ["batched", "pool"])
 def test_ranks_have_any_executor(executor: str) -> None:
-    found, _ = apart(experiment("fedacg", "batch_norm_dropout", participation=1.0), 2) if not executor else apart(
-        experiment("fedacg", "batch_norm_dropout", participation=1.0), 2, executor
+    found, _ = (
+        apart(experiment("fedacg", "batch_norm_dropout", participation=1.0), 2)
+        if not executor
+        else apart(experiment("fedacg", "batch_norm_dropout", participation=1.0), 2, executor)
     )
     assert max(one["distance"] for one in found) < 1e-10

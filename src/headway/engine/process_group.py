@@ -18,15 +18,18 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
-from headway.engine.ranks import ALONE, Ranks, RanksLost, Told, as_told, is_shared, raised_by, shared
-from headway.errors import UserError
+from headway.engine.ranks import ALONE, Ranks, Told, as_told, raised_by
+from headway.errors import RankSilent, RanksLost, UserError, is_shared, shared
 
 SILENCE = 1800.0
 """Seconds that a rank waits for the others, if nothing else is asked for."""
 _HEAD, _LENGTH = 4096, 8
 """Bytes of the first exchange of `tell`, and of the length that it begins with; longer content takes a second one."""
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_CONNECTING, _ATTEMPTS = timedelta(seconds=60), 5
+"""How long ranks that are all there may take to connect, and how often they try."""
 _LAST_WORDS = 20.0
 """Seconds that other ranks give rank 0 to end before them."""
 
@@ -87,14 +90,38 @@ def _connected(silence: timedelta) -> ProcessRanks:
         if dist.is_initialized():
             group = dist.new_group(backend=backend, timeout=silence)
         else:
-            dist.init_process_group(backend, timeout=silence)
-            atexit.register(left)
+            _form(backend, silence)
             group = dist.group.WORLD
     except (RuntimeError, ValueError) as fault:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise RanksLost(f"the ranks did not find each other at {place}: {_first_line(fault)}") from fault
     assert group is not None
     return ProcessRanks(group, silence.total_seconds(), direct)
+
+
+def _form(backend: str, silence: timedelta) -> None:
+    """Form the group of all processes. A connection that is not made in time is tried again, by all together."""
+    store, rank, size = next(rendezvous("env://", timeout=silence))
+
+    def all_say(word: str, at: str) -> bool:
+        """Whether every rank says this; each waits for all."""
+        store.set(f"headway/{at}/{rank}", word)
+        return [store.get(f"headway/{at}/{other}").decode() for other in range(size)] == [word] * size
+
+    all_say("here", "start")
+    for attempt in range(_ATTEMPTS):
+        reason: Exception | None = None
+        try:
+            place = dist.PrefixStore(f"headway/{attempt}", store)
+            dist.init_process_group(backend, store=place, rank=rank, world_size=size, timeout=_CONNECTING)
+        except (RuntimeError, ValueError) as fault:
+            reason = fault
+        if all_say("failed" if reason else "connected", f"attempt {attempt}") and reason is None:
+            dist.distributed_c10d._set_pg_timeout(silence, dist.group.WORLD)
+            atexit.register(left)
+            return
+        left()
+    raise reason or RanksLost("another rank could not connect")
 
 
 def _one_gpu_each() -> bool:
@@ -208,6 +235,6 @@ class ProcessRanks:
             if is_shared(fault):
                 raise
             self._lost = True
-            late = "timed out" in str(fault).lower() or "timeout" in str(fault).lower()
-            how = f"has not answered for {self._silence:g} s" if late else "has ended"
-            raise RanksLost(f"another rank {how}, so rank {self.rank} cannot go on") from fault
+            if "timed out" in str(fault).lower() or "timeout" in str(fault).lower():
+                raise RankSilent(f"another rank has not answered for {self._silence:g} s") from fault
+            raise RanksLost("another rank has ended before the run was over") from fault

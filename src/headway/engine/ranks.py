@@ -24,16 +24,19 @@ from headway.errors import (
     Interrupted,
     MachineError,
     OutOfMemory,
+    RankFailed,
+    RanksLost,
     ServerDiverged,
     SlotError,
     UserError,
     in_words,
+    is_shared,
+    shared,
 )
 
 Told = Mapping[str, object]
 """What a rank tells the others: plain data, as JSON has it."""
 Answer = TypeVar("Answer")
-Fault = TypeVar("Fault", bound=BaseException)
 
 FAULTS: Mapping[str, type[Exception]] = {
     kind.__name__: kind
@@ -110,30 +113,6 @@ class Alone:
 
 
 ALONE = Alone()
-
-
-class RanksLost(MachineError):
-    """Another rank has ended, or does not answer any more."""
-
-
-class RankFailed(MachineError):
-    """Another rank raised what Headway has no words for; its own process shows it."""
-
-
-class _Shared(str):
-    """A note on an exception: all ranks know it, and raise it too."""
-
-
-def is_shared(fault: BaseException) -> bool:
-    """Whether all ranks raise this fault, so that one message is enough."""
-    return any(isinstance(note, _Shared) for note in getattr(fault, "__notes__", ()))
-
-
-def shared(fault: Fault) -> Fault:
-    """The fault, marked as one that all ranks raise."""
-    if not is_shared(fault):
-        fault.add_note(_Shared("(raised on every rank)"))
-    return fault
 
 
 def as_told(fault: BaseException) -> dict[str, object]:

@@ -18,19 +18,26 @@ from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
 from headway.engine.ranks import (
     ALONE,
-    RankFailed,
     Ranks,
-    RanksLost,
     all_or_none,
     settled,
-    shared,
     told_by_first,
 )
 from headway.engine.selection import inherited_executor
 from headway.engine.simulation import Progress
 from headway.engine.spread import Spread
 from headway.engine.states import ClientStates
-from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
+from headway.errors import (
+    ClientError,
+    Diverged,
+    Interrupted,
+    MachineError,
+    RankFailed,
+    RanksLost,
+    ServerDiverged,
+    UserError,
+    shared,
+)
 from headway.records import RoundRecord
 from headway.runs import execution, records, shared_folder, splits
 from headway.runs.callbacks.calls import Calls

@@ -60,7 +60,7 @@ def chosen_together(
     if ranks.size == 1:
         return chosen(experiment, requested, tell)
     if experiment.scenario.deterministic:
-        requested = _of_clients_alone(requested, experiment, ranks.size)
+        requested = of_clients_alone(requested, experiment, ranks.size)
     if ranks.rank == 0:
         with all_or_none(ranks):
             executor, label = chosen(experiment, requested, tell)
@@ -78,7 +78,7 @@ def chosen_together(
     return executor, label
 
 
-def _of_clients_alone(requested: str, experiment: Experiment, size: int) -> str:
+def of_clients_alone(requested: str, experiment: Experiment, size: int) -> str:
     """An executor whose bits do not depend on who is trained together: that depends on the number of ranks."""
     if requested == "auto":
         return "serial"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from headway.engine.experiment import Experiment
 from headway.engine.ranks import Ranks, all_or_none, check_same, told_by_first
+from headway.errors import is_shared
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.of_run import every_callback
 from headway.runs.driver import Job, check_unchanged, drive
+from headway.runs.execution import of_clients_alone
 from headway.runs.files import checksum
 from headway.runs.fingerprints import fingerprints
 from headway.runs.folder import finished
@@ -20,6 +23,18 @@ from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.settings import EXECUTION, without
 from headway.trees import leaves_of
+
+
+@contextmanager
+def together_to_the_end(ranks: Ranks) -> Iterator[None]:
+    """A fault inside is raised on every rank, and rank 0 has said what it is when the others end."""
+    try:
+        with all_or_none(ranks):
+            yield
+    except BaseException as fault:
+        if is_shared(fault):
+            ranks.outlive_first()
+        raise
 
 
 def drive_together(
@@ -35,6 +50,8 @@ def drive_together(
     with all_or_none(ranks):
         if ranks.rank == 0:
             every_callback(experiment, callbacks, trackers)
+            if experiment.scenario.deterministic:
+                of_clients_alone(experiment.scenario.executor, experiment, ranks.size)
     if place is not None and not told_by_first(ranks, lambda: _holds(place, experiment)):
         told_by_first(ranks, lambda: str(reserve(place, experiment.scenario)))
     return _driven(Job(experiment, place, observer, callbacks, trackers, ranks=ranks))

@@ -10,7 +10,6 @@ from torch import nn
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine.process_group import joined
-from headway.engine.ranks import all_or_none
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed
@@ -21,7 +20,7 @@ from headway.runs.folder import finished, sealed
 from headway.runs.given import own_objects
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
-from headway.runs.ranked import go_on_together
+from headway.runs.ranked import go_on_together, together_to_the_end
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
@@ -53,7 +52,7 @@ def resume(
     are as of `simulate`, and may be others than before.
     """
     together = joined(ranks, rank_timeout)
-    with all_or_none(together):
+    with together_to_the_end(together):
         folder = as_path("run", run)
         watching, called = trackers(track), hooked(callbacks)
         observer = as_observer(observer)

@@ -10,7 +10,6 @@ from torch import nn
 from headway.data.own_samples import Padding
 from headway.engine.building import build
 from headway.engine.process_group import joined
-from headway.engine.ranks import all_or_none
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs.callbacks.hooks import Callbacks, hooked
@@ -19,7 +18,7 @@ from headway.runs.driver import Job, drive
 from headway.runs.files import as_path
 from headway.runs.given import Clients, Metrics, checked_method, split_settings
 from headway.runs.observer import Observer, as_observer
-from headway.runs.ranked import drive_together
+from headway.runs.ranked import drive_together, together_to_the_end
 from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
@@ -62,7 +61,7 @@ def simulate(
     of silence one is given up. Where `out` holds the same run already, ranks go on with it.
     """
     together = joined(ranks, rank_timeout)
-    with all_or_none(together):
+    with together_to_the_end(together):
         watching, called = trackers(track, kept=out is not None), hooked(callbacks)
         observer = as_observer(observer)
         place = None if out is None else as_path("out", out)
