@@ -62,8 +62,9 @@ def folder_of_ranks(name: str) -> Path:
 def launched(ranks: int, max_restarts: int, folder: Path, deterministic: bool, more: Sequence[str] = ()) -> int:
     """The exit code of this command on several ranks, which torch's launcher starts.
 
-    `folder` is that of the run, and `more` are words that they get beside those of this command. In deterministic mode each rank has as many threads as this
-    process would have alone, because the bits of a matrix product depend on it; otherwise they share the cores.
+    `folder` is that of the run, and `more` are words that they get beside those of this command. In deterministic mode
+    each rank has as many threads as this process would have alone, because the bits of a matrix product depend on it;
+    otherwise they share the cores.
     """
     import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException

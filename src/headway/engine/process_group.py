@@ -102,26 +102,50 @@ def _connected(silence: timedelta) -> ProcessRanks:
 def _form(backend: str, silence: timedelta) -> None:
     """Form the group of all processes. A connection that is not made in time is tried again, by all together."""
     store, rank, size = next(rendezvous("env://", timeout=silence))
+    meeting = _meet(store, rank, size)
 
     def all_say(word: str, at: str) -> bool:
         """Whether every rank says this; each waits for all."""
-        store.set(f"headway/{at}/{rank}", word)
-        return [store.get(f"headway/{at}/{other}").decode() for other in range(size)] == [word] * size
+        store.set(f"{meeting}/{at}/{rank}", word)
+        return [store.get(f"{meeting}/{at}/{other}").decode() for other in range(size)] == [word] * size
 
-    all_say("here", "start")
+    reason: Exception | None = None
     for attempt in range(_ATTEMPTS):
-        reason: Exception | None = None
+        reason = None
         try:
-            place = dist.PrefixStore(f"headway/{attempt}", store)
+            place = dist.PrefixStore(f"{meeting}/{attempt}", store)  # type: ignore[attr-defined]
             dist.init_process_group(backend, store=place, rank=rank, world_size=size, timeout=_CONNECTING)
         except (RuntimeError, ValueError) as fault:
             reason = fault
+        store.set_timeout(silence)
         if all_say("failed" if reason else "connected", f"attempt {attempt}") and reason is None:
             dist.distributed_c10d._set_pg_timeout(silence, dist.group.WORLD)
             atexit.register(left)
             return
         left()
     raise reason or RanksLost("another rank could not connect")
+
+
+def _meet(store: dist.Store, rank: int, size: int) -> str:
+    """A name for this meeting of all ranks, before which nothing in the store was written under it.
+
+    After a restart by torchrun the store may still hold what dead ranks wrote, such as their addresses. So each rank
+    has a name that nobody had before, and goes on when rank 0 has answered to that name.
+    """
+    own = f"headway/{os.getpid()}-{time.time_ns()}-{rank}"
+    store.set(f"headway/rank {rank}", own)
+    if rank > 0:
+        meeting = store.get(f"{own}/meeting").decode()
+        store.set(f"{meeting}/rank {rank}", "is here")
+        return meeting
+    missing = set(range(1, size))
+    while missing:
+        for other in sorted(missing):
+            store.set(f"{store.get(f'headway/rank {other}').decode()}/meeting", own)
+            if store.check([f"{own}/rank {other}"]):
+                missing.remove(other)
+        time.sleep(0.02)
+    return own
 
 
 def _one_gpu_each() -> bool:
