@@ -7,6 +7,7 @@ and moved to a device; an operation on all of it is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -19,42 +20,50 @@ Make = Callable[[np.ndarray], np.ndarray]
 """The samples of some rows, shape (rows, …)."""
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """How a column's rows are read."""
+
+    make: Make
+    shape: tuple[int, ...]
+    """Of one sample."""
+    device: torch.device
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The samples of rows of any shape, on the column's device."""
+        found = torch.from_numpy(self.make(rows.reshape(-1).cpu().numpy())).to(self.device)
+        return found.reshape(*rows.shape, *self.shape)
+
+
 class _Read(torch.autograd.Function):
     """Rows of a column; under `torch.func.vmap` all clients' rows are read at once."""
 
     @staticmethod
-    def forward(rows: Tensor, column: Drawn) -> Tensor:
-        return column.made(rows)
+    def forward(rows: Tensor, reader: _Reader) -> Tensor:
+        return reader(rows)
 
     @staticmethod
     def setup_context(ctx: object, inputs: tuple[object, ...], output: object) -> None:
         """Nothing is kept: samples have no gradient."""
 
     @staticmethod
-    def vmap(info: object, in_dims: tuple[int | None, ...], rows: Tensor, column: Drawn) -> tuple[Tensor, int]:
+    def vmap(info: object, in_dims: tuple[int | None, ...], rows: Tensor, reader: _Reader) -> tuple[Tensor, int]:
         assert in_dims[0] is not None
-        return column.made(rows.movedim(in_dims[0], 0)), 0
+        return reader(rows.movedim(in_dims[0], 0)), 0
 
 
 class Drawn(Tensor):
     """A column of samples that are made when they are read."""
 
-    _make: Make
+    reader: _Reader
 
     @staticmethod
     def of(make: Make, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str = "cpu") -> Drawn:
         """The column whose rows `make` makes, as if it were a tensor of this shape and type."""
-        column: Drawn = Tensor._make_wrapper_subclass(
-            Drawn, torch.Size(shape), dtype=dtype, device=torch.device(device)
-        )
-        column._make = make
+        place = torch.device(device)
+        column: Drawn = Tensor._make_wrapper_subclass(Drawn, torch.Size(shape), dtype=dtype, device=place)
+        column.reader = _Reader(make, tuple(shape[1:]), place)
         return column
-
-    def made(self, rows: Tensor) -> Tensor:
-        """The samples of rows of any shape, on the column's device."""
-        places = rows.reshape(-1).cpu().numpy()
-        found = torch.from_numpy(self._make(places)).to(self.device)
-        return found.reshape(*rows.shape, *self.shape[1:])
 
     @classmethod
     def __torch_function__(
@@ -66,16 +75,24 @@ class Drawn(Tensor):
     ) -> Any:
         if func is Tensor.__getitem__:
             column, rows = args
-            return _Read.apply(_as_rows(rows, len(column)), column)  # type: ignore[no-untyped-call]
+            return _Read.apply(_as_rows(rows, len(column)), column.reader)  # type: ignore[no-untyped-call]
         if func is Tensor.to:
-            return Drawn.of(args[0]._make, args[0].shape, args[0].dtype, args[1])
+            return Drawn.of(args[0].reader.make, args[0].shape, args[0].dtype, args[1])
         if getattr(func, "__name__", "") in _ABOUT:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        raise UserError(
-            "this data is made as it is read, because no memory holds all of it, and this needs all of it at once; "
-            "use a smaller population"
-        )
+        raise _needs_all()
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> Any:
+        raise _needs_all()
+
+
+def _needs_all() -> UserError:
+    return UserError(
+        "this data is made as it is read, because no memory holds all of it, and this needs all of it at once; use a "
+        "smaller population"
+    )
 
 
 _ABOUT = ("__get__", "__len__", "dim", "size", "numel", "is_floating_point", "is_complex", "element_size", "__hash__")

@@ -18,6 +18,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from headway.engine.ranks import ALONE, Ranks, Told, as_told, raised_by
@@ -113,7 +114,7 @@ def _form(backend: str, silence: timedelta) -> None:
     for attempt in range(_ATTEMPTS):
         reason = None
         try:
-            place = dist.PrefixStore(f"{meeting}/{attempt}", store)  # type: ignore[attr-defined]
+            place = PrefixStore(f"{meeting}/{attempt}", store)
             dist.init_process_group(backend, store=place, rank=rank, world_size=size, timeout=_CONNECTING)
         except (RuntimeError, ValueError) as fault:
             reason = fault
@@ -126,7 +127,7 @@ def _form(backend: str, silence: timedelta) -> None:
     raise reason or RanksLost("another rank could not connect")
 
 
-def _meet(store: dist.Store, rank: int, size: int) -> str:
+def _meet(store: Store, rank: int, size: int) -> str:
     """A name for this meeting of all ranks, before which nothing in the store was written under it.
 
     After a restart by torchrun the store may still hold what dead ranks wrote, such as their addresses. So each rank
