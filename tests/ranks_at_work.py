@@ -40,8 +40,11 @@ def _rank(count: int, rank: int, store: Path, end: Connection, work: Callable[[R
     os._exit(0)
 
 
-def on_ranks(count: int, work: Callable[[Ranks], object]) -> list[Any]:
-    """What each rank's function returns, by rank; an exception as (name of its type, text, traceback)."""
+def on_ranks(count: int, work: Callable[[Ranks], object], killed: Sequence[int] = ()) -> list[Any]:
+    """What each rank's function returns, by rank; an exception as (name of its type, text, traceback).
+
+    Of those that are `killed` nothing is heard.
+    """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         ends: list[tuple[Connection, Connection]] = [context.Pipe() for _ in range(count)]
@@ -55,11 +58,17 @@ def on_ranks(count: int, work: Callable[[Ranks], object]) -> list[Any]:
                 process.start()
         try:
             found = []
+            for _, theirs in ends:
+                theirs.close()
             for rank, (mine, _) in enumerate(ends):
+                if rank in killed:
+                    found.append(())
+                    continue
                 assert mine.poll(SECONDS), f"rank {rank} has not answered"
                 found.append(mine.recv()[1])
-            for mine, _ in ends:
-                mine.send("done")
+            for rank, (mine, _) in enumerate(ends):
+                if rank not in killed:
+                    mine.send("done")
         finally:
             for process in processes:
                 process.join(5)
