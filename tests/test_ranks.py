@@ -310,15 +310,7 @@ KEEPING: dict[str, Any] = {
 
 
 def whole(**settings: Any) -> Any:
-    return experiment(
-        "scaffold",
-        "batch_norm_dropout",
-        deterministic=True,
-        executor="serial",
-        rounds=6,
-        checkpoint_every=1,
-        **settings,
-    )
+    return experiment("scaffold", "batch_norm_dropout", **{**KEEPING, **settings})
 
 
 def stopped_after(rounds: int, folder: Path) -> Callable[[Ranks], object]:
