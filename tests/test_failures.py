@@ -198,7 +198,7 @@ def test_a_sweep_from_before_the_setting_is_the_same_sweep(tmp_path: Path) -> No
     path, short = tmp_path / "sweep.json", SMALL.changed(rounds=1)
     hw.sweep("fedavg", {"rate": [0.1]}, short, out=tmp_path, **given)
     assert '"on_failure"' not in path.read_text()
-    with pytest.raises(UserError, match="on_failure is None, not skip"):
+    with pytest.raises(UserError, match="on_failure is stop, not skip"):
         hw.sweep("fedavg", {"rate": [0.1]}, short, out=tmp_path, on_failure="skip", **given)
 
 

@@ -342,6 +342,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a class for a model": ({"model": nn.Linear}, "model is the class Linear; it must be a torch.nn.Module"),
     "a number for a scenario": ({"scenario": 3}, "scenario is of type int; give a name"),
+    "a tensor for metrics": ({"metrics": torch.zeros(2, 3)}, "metrics is of type Tensor; give names"),
+    "a function for metrics": ({"metrics": lambda output, target: output}, "metrics is of type function; give names"),
     "a dict for a scenario": ({"scenario": {"rounds": 3}}, "scenario is of type dict; give a name"),
 }
 

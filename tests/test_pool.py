@@ -115,6 +115,7 @@ def test_workers_end_by_themselves_while_another_pool_lives(order: tuple[int, in
 @forking
 def test_a_failed_fork_leaves_no_worker_and_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     kind: Any = multiprocessing.get_context("fork").Process
+    gc.collect()  # pipes of earlier tests must not be closed while this one counts
     start, before = kind.start, set(multiprocessing.active_children())
     opened = len(os.listdir("/proc/self/fd"))
     started: list[BaseProcess] = []

@@ -285,7 +285,6 @@ class TestNames:
             "fashion/dir/60x6",
             "fashion/iid/60",
             "fashion/iid/60x",
-            "fashion/sorted/60x6",
             "x y",
         ],
     )

@@ -278,3 +278,10 @@ def test_a_scenario_is_printed_and_taken_back(tmp_path: Path) -> None:
     assert scenario(file) == scenario("mnist/gradma0.1/100x10", profile="gradma-code", rate=0.1)
     again = CliRunner().invoke(app, ["scenario", str(file)])
     assert again.stdout == printed.stdout
+
+
+@pytest.mark.parametrize("name", ["fashion/sorted/60x6", "fashion/dir0/60x6", "fashion/shards2.5/60x6"])
+def test_a_split_that_the_table_does_not_have_is_not_printed(name: str) -> None:
+    answer = CliRunner().invoke(app, ["scenario", name])
+    assert isinstance(answer.exception, UserError)
+    assert not answer.stdout

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor, nn
 
 from conftest import played
-from headway.data.federation import Samples
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
 from headway.methods.spelling import method
@@ -55,12 +53,7 @@ class Case:
         folder = None if data == "synthetic" else str(real_data(data))
         chosen = scenario(self.name, **{**self.settings, "eval_every": 1000, "device": "cpu", **settings})
         model = built(self.module, 7, "test") if self.module else None
-        made = build(chosen.changed(data_dir=folder), method(spelled), model=model)
-        test = made.federation.test
-        rows = torch.from_numpy(np.unique(np.linspace(0, len(test) - 1, TESTED).astype(int)))
-        return dataclasses.replace(
-            made, federation=dataclasses.replace(made.federation, test=Samples(test.x[rows], test.y[rows]))
-        )
+        return build(chosen.changed(data_dir=folder, eval_samples=TESTED), method(spelled), model=model)
 
 
 CASES = {

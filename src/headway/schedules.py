@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from headway.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KINDS: dict[str, tuple[str, ...]] = {
     "exponential": (),
@@ -68,6 +70,8 @@ class Schedule:
 
     def shares(self, round: int, steps: int, rounds: int, decay: float) -> np.ndarray:
         """Shape (K,): the share at each of a round's K steps."""
+        import numpy as np  # not above: the command line reads settings before it can answer Ctrl-C
+
         if self.over == "rounds":
             return np.full(steps, self.share(round - 1, rounds, decay))
         return np.array([self.share(round - 1 + step / steps, rounds, decay) for step in range(steps)])

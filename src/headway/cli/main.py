@@ -263,9 +263,12 @@ def scenario(
     settings: Mapping[str, object] = {},
 ) -> None:
     """Print a scenario as TOML, complete and explained, to edit and to run with --scenario FILE."""
+    from headway.data.partition import check_spelling
     from headway.scenario import scenario as made
 
-    typer.echo(made(name, **settings).as_toml(comments=True), nl=False)
+    chosen = made(name, **settings)
+    check_spelling(chosen.partition)
+    typer.echo(chosen.as_toml(comments=True), nl=False)
 
 
 @app.command()

@@ -103,6 +103,16 @@ def split(
     return entry.rule(labels, clients, seed, value, **more)
 
 
+def check_spelling(how: str) -> None:
+    """Refuse a partition that the table does not have, or without the number that it needs."""
+    if how == OWN:
+        return
+    name, _, argument = how.partition(":")
+    entry = _entry(how, name, argument)
+    if isinstance(entry.argument, Number):
+        entry.argument.read(how)
+
+
 def _check_fits(how: str, entry: Partition, labels: np.ndarray, clients: int) -> None:
     """Refuse a partition that cannot split these samples among this many clients."""
     if not clients and not entry.counts_clients:

@@ -47,7 +47,13 @@ def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dic
 
 def own_objects(**given: object) -> OwnObjects:
     """What was given, by name."""
-    if isinstance(given.get("metrics"), tuple | list) and not given["metrics"]:
+    metrics = given.get("metrics")
+    if not (metrics is None or isinstance(metrics, tuple | list)):
+        raise UserError(
+            f"metrics is of type {type(metrics).__name__}; give names separated by commas, or a list of names, "
+            "functions of (output, target), headway.Metric or metrics of torchmetrics"
+        )
+    if not metrics:
         given["metrics"] = None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
