@@ -7,6 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -25,8 +26,8 @@ from headway.executors import EXECUTORS
 from headway.malloc import KEEPING
 from headway.runs.environment import commit, environment
 
-LIMIT = 3600.0
-"""Seconds after which a case is given up."""
+LIMIT, CLOSING_SECONDS = 3600.0, 60.0
+"""Seconds after which a case is given up, and seconds that torchrun has to end its processes."""
 
 
 class RanksRow(TypedDict):
@@ -121,16 +122,32 @@ def _played(job: RankJob, ranks: int) -> tuple[float, str] | str:
     kept = {name: str(size) for name, size in KEEPING.items()}
     threads = os.environ.get("OMP_NUM_THREADS", str(max(cores() // ranks, 1)))
     words = {**kept, **os.environ, "OMP_NUM_THREADS": threads, "PFL_PYTORCH_DEVICE": job.device}
-    try:
-        done = subprocess.run(command, env=words, capture_output=True, text=True, errors="replace", timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        return f"it did not end in {LIMIT:g} s"
-    answers = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        process = subprocess.Popen(command, env=words, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            output, _ = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return f"it did not end in {LIMIT:g} s"
+        finally:
+            _end(process)
+        errors.seek(0)
+        lines = [line.strip() for line in errors.read().splitlines() if "Error:" in line]
+    answers = [line for line in output.splitlines() if line.startswith('{"seconds"')]
     if not answers:
-        lines = [line.strip() for line in done.stderr.splitlines() if "Error:" in line]
-        return lines[0][:300] if lines else f"it ended with status {done.returncode}"
+        return lines[0][:300] if lines else f"it ended with status {process.returncode}"
     told = json.loads(answers[-1])
     return statistics.median(told["seconds"]), str(told["how"])
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let the launcher end the ranks that it has started, where they are still there."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def table(result: RanksResult) -> Table:
