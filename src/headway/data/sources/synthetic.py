@@ -96,13 +96,13 @@ def synthetic(argument: str, data_dir: str | None) -> Source:
 def _made_when_read(alpha: float, beta: float, count: int) -> Source:
     """The same users, each with the same samples, of whom only the sizes are kept; some users' test samples."""
     drawing = Drawing()
-    sizes = [int(TRAIN * _size(drawing.at(SEED, "data/synthetic", user))) for user in range(count)]
-    clients = Ranges(np.array(sizes))
+    drawn = (int(TRAIN * _size(drawing.at(SEED, "data/synthetic", user))) for user in range(count))
+    clients = Ranges(np.fromiter(drawn, np.int64, count))
 
     @lru_cache(REMEMBERED)
     def of_user(user: int) -> tuple[np.ndarray, np.ndarray]:
         x, y = _user(alpha, beta, user)
-        return x[: sizes[user]], y[: sizes[user]]
+        return x[: clients.sizes[user]], y[: clients.sizes[user]]
 
     def made(rows: np.ndarray, side: int) -> np.ndarray:
         users = np.searchsorted(clients.starts, rows, side="right") - 1
