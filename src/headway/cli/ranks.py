@@ -71,7 +71,9 @@ def launched(ranks: int, max_restarts: int, folder: Path, deterministic: bool, m
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what the launcher has to say is said here
     threads = torch.get_num_threads()
     os.environ.setdefault("OMP_NUM_THREADS", str(threads if deterministic else max(threads // ranks, 1)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -89,19 +89,22 @@ def _connected(silence: timedelta) -> ProcessRanks:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         if dist.is_initialized():
-            group = dist.new_group(backend=backend, timeout=silence)
+            group, is_over = dist.new_group(backend=backend, timeout=silence), None
         else:
-            _form(backend, silence)
+            is_over = _form(backend, silence)
             group = dist.group.WORLD
     except (RuntimeError, ValueError) as fault:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise RanksLost(f"the ranks did not find each other at {place}: {_first_line(fault)}") from fault
     assert group is not None
-    return ProcessRanks(group, silence.total_seconds(), direct)
+    return ProcessRanks(group, silence.total_seconds(), direct, is_over)
 
 
-def _form(backend: str, silence: timedelta) -> None:
-    """Form the group of all processes. A connection that is not made in time is tried again, by all together."""
+def _form(backend: str, silence: timedelta) -> Callable[[], bool]:
+    """Form the group of all processes. A connection that is not made in time is tried again, by all together.
+
+    What is returned says whether rank 0 has ended.
+    """
     store, rank, size = next(rendezvous("env://", timeout=silence))
     meeting = _meet(store, rank, size)
 
@@ -122,9 +125,17 @@ def _form(backend: str, silence: timedelta) -> None:
         if all_say("failed" if reason else "connected", f"attempt {attempt}") and reason is None:
             dist.distributed_c10d._set_pg_timeout(silence, dist.group.WORLD)
             atexit.register(left)
-            return
+            if rank == 0:
+                atexit.register(_say_over, store, meeting)
+            return lambda: bool(store.check([f"{meeting}/over"]))
         left()
     raise reason or RanksLost("another rank could not connect")
+
+
+def _say_over(store: Store, meeting: str) -> None:
+    """Rank 0 ends; who keeps the store may have ended before."""
+    with contextlib.suppress(RuntimeError):
+        store.set(f"{meeting}/over", "yes")
 
 
 def _meet(store: Store, rank: int, size: int) -> str:
@@ -168,10 +179,13 @@ def left() -> None:
 class ProcessRanks:
     """The processes of a group of torch.distributed."""
 
-    def __init__(self, group: dist.ProcessGroup, silence: float, direct: bool) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, silence: float, direct: bool, is_over: Callable[[], bool] | None = None
+    ) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._group, self._silence, self._direct = group, silence, direct
-        self._lost = False
+        self._is_over = is_over
+        """Whether rank 0 has ended; None where nobody says it."""
 
     def tell(self, content: Told, fault: BaseException | None = None) -> Sequence[Told]:
         message = {"content": dict(content), "fault": None if fault is None else as_told(fault)}
@@ -229,12 +243,11 @@ class ProcessRanks:
             dist.recv(near, group=self._group, group_src=source)
 
     def outlive_first(self) -> None:
-        if self.rank == 0 or self._lost:
+        if self.rank == 0 or self._is_over is None:
             return
-        with contextlib.suppress(RuntimeError):
-            work = dist.irecv(torch.zeros(1, dtype=torch.uint8), group=self._group, group_src=0)
-            until = time.monotonic() + _LAST_WORDS
-            while work is not None and time.monotonic() < until and not work.is_completed():
+        until = time.monotonic() + _LAST_WORDS
+        with contextlib.suppress(RuntimeError):  # the store has ended with rank 0
+            while time.monotonic() < until and not self._is_over():
                 time.sleep(0.05)
 
     def _is_near(self, flat: Tensor) -> bool:
@@ -259,7 +272,6 @@ class ProcessRanks:
         except RuntimeError as fault:
             if is_shared(fault):
                 raise
-            self._lost = True
             if "timed out" in str(fault).lower() or "timeout" in str(fault).lower():
                 raise RankSilent(f"another rank has not answered for {self._silence:g} s") from fault
             raise RanksLost("another rank has ended before the run was over") from fault
