@@ -3,6 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
+# Half a minute of one core: files that train next to nothing, and two methods through the round and the executors.
+FAST_FILES := docs golden hook_results intervals names_in_other_libraries own_methods packed promises random renamed \
+  scenario_names schedules slots structure suite trees vectors verdict
+LEARNS := tests/test_contracts.py::test_it_learns
+AGREE := tests/test_executors.py::test_float64_agrees_over_several_rounds
+FAST := $(FAST_FILES:%=tests/test_%.py) '$(LEARNS)[fedacg]' '$(LEARNS)[scaffold]' \
+  '$(AGREE)[fedacg-batch_norm_dropout-batched]' '$(AGREE)[scaffold-batch_norm_dropout-pool]' \
+  --deselect tests/test_docs.py::test_a_notebook_runs --deselect tests/test_docs.py::test_what_the_recipes_print_works
+
 .DEFAULT_GOAL := help
 .PHONY: help run test browser soak check bench pages docs clean
 
@@ -30,11 +39,12 @@ soak: .venv/installed   ## tests that take minutes, and fuzzers: kills, damaged 
 	$(BIN)/pytest -m soak -n auto --dist loadfile
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing
 
-check: .venv/installed  ## format, lint, types, import rule
+check: .venv/installed  ## format, lint, types, import rule, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile $(FAST)
 
 bench: .venv/installed  ## executors, a plain loop and other simulators side by side, as ratios
 	$(BIN)/headway bench

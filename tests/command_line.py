@@ -1,10 +1,11 @@
-"""The command `headway`: inside this process, which is quick, and in one of its own, as at a shell."""
+"""The command `headway`: inside this process, which is quick, and in a separate one, as at a shell."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -80,3 +81,8 @@ def one_line(answer: Answer, code: int = 2) -> str:
     assert answer.stderr.startswith("headway: ")
     assert "Traceback" not in answer.stderr
     return answer.stderr.removeprefix("headway: ").strip()
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a page that call Headway."""
+    return re.findall(r"^headway .+$", text, re.MULTILINE)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import json
 import os
 import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headway.data.sources import present
 from headway.engine.building import build
@@ -26,10 +27,11 @@ from headway.engine.pool import WorkerPool
 from headway.engine.selection import make_executor
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
+from headway.errors import UserError
 from headway.executors import KINDS
 from headway.methods.spelling import method
 from headway.models.networks import Staged
-from headway.random import built
+from headway.random import built, key
 from headway.scenario import Scenario
 from headway.trees import leaves_of
 from headway.vectors import Vector
@@ -79,6 +81,11 @@ def experiment(spelled: Any, network: str = "norm_free", **settings: Any) -> Exp
     return build(SMALL.changed(**settings), method(spelled), model=module, **unequal_clients())
 
 
+def own_problem() -> dict[str, Any]:
+    """A model and unequal clients for it: keyword arguments of `simulate`, `compare`, `sweep` and `resume`."""
+    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
+
+
 def distance(left: Any, right: Any) -> float:
     """The largest difference between two trees of tensors."""
     pairs = zip(leaves_of(left), leaves_of(right), strict=True)
@@ -89,6 +96,37 @@ def two_leaves(values: np.ndarray) -> Vector:
     """An array of one or more rows as a vector of two leaves."""
     tensor = torch.from_numpy(np.array(values))
     return Vector({"a": tensor[..., :1], "b": tensor[..., 1:]})
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in float64."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def key_tensor(seed: int, purpose: str = "test", *coordinates: int) -> Tensor:
+    """A key as a step gets it."""
+    return torch.tensor(key(seed, purpose, *coordinates))
+
+
+def refused(ask: Callable[[], Any], *words: str) -> str:
+    """What is said, in one line that has all the words, where something is refused."""
+    with pytest.raises(UserError) as caught:
+        ask()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+def timeless(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without what depends on the clock, and without checksums of it."""
+    return {name: value for name, value in record.items() if "seconds" not in name and name not in ("chain", "check")}
+
+
+def round_lines(folder: Path) -> list[dict[str, Any]]:
+    """Every line of a run's rounds.jsonl, without what depends on the clock."""
+    return [timeless(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
 def made_by(name: str, chosen: Experiment) -> Executor:
@@ -150,7 +188,7 @@ def _cache_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 
 UNPACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "unpack.py"
-"""Writes a data set it is given the name of, where somebody keeps packed data beside the repository."""
+"""A program that writes a data set by its name, where packed data lies beside the repository."""
 
 
 def held(name: str) -> Path | None:
@@ -160,7 +198,7 @@ def held(name: str) -> Path | None:
 
 
 def unpacked(name: str, place: Path) -> Path:
-    """The data set in a folder of its own, made once, however many processes ask for it."""
+    """The data set in its own folder, made once, however many processes ask for it."""
     place.mkdir(exist_ok=True)
     folder = place / name
     with (place / f"{name}.lock").open("w") as lock:

@@ -88,7 +88,7 @@ COUPLED: dict[str, Any] = {
 }
 
 
-def coupled_world(spelled: Any = "fedavg", network: str = "batch norm by hand", **settings: Any) -> Experiment:
+def coupled_experiment(spelled: Any = "fedavg", network: str = "batch norm by hand", **settings: Any) -> Experiment:
     """Clients of 3 … 24 samples in batches of 4, so that most have a last batch of fewer; two of them are alike."""
     module = built(COUPLED[network], 7, "test")
     given = {"clip": 0.0, "weight_decay": 0.0, "rate_decay": 1.0, "rounds": 2, "participation": 1.0, **settings}

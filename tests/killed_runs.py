@@ -1,4 +1,4 @@
-"""A run in a process of its own, which dies by SIGKILL at a chosen moment: before, within or after a call that changes
+"""A run in a separate process, which dies by SIGKILL at a chosen moment: before, within or after a call that changes
 the disk. Nothing is cleaned up in it, so what lies in the run folder afterwards is what a real kill leaves.
 """
 

@@ -1,24 +1,8 @@
-"""Pieces of slots of one's own, and what is said of those that are refused."""
+"""Pieces of slots that tests put together, and the hook that a message calls each slot by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
-
-from headway.errors import UserError
-
-
-def refused(ask: Callable[[], Any], *words: str) -> str:
-    """What is said, in one line, where something is refused."""
-    with pytest.raises(UserError) as caught:
-        ask()
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
-    return message
 
 
 def slot(name: str, **members: Any) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import headway as hw
-from conftest import SMALL, played
+from conftest import SMALL, key_tensor, played
 from headway.data.augmentation import DEGREES, augmented
 from headway.engine.building import build
 from headway.engine.client_rounds import Turn
@@ -27,16 +27,12 @@ from headway.engine.server import broadcast, initial_state, received
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.models.networks import Staged
-from headway.random import apart, built, key, uniform
+from headway.random import apart, built, uniform
 from headway.trees import leaves_of
 
 
 def images(count: int, shape: tuple[int, int, int], seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(1, 256, (count, *shape), np.uint8))
-
-
-def words(seed: int) -> Tensor:
-    return torch.tensor(key(seed, "test"))
 
 
 def draws(words: Tensor, count: int) -> np.ndarray:
@@ -90,8 +86,8 @@ def one_by_one(image: np.ndarray, draw: np.ndarray, degrees: float) -> np.ndarra
 def test_one_gather_is_the_sequence_of_steps(kind: str, seed: int, shape: tuple[int, int, int]) -> None:
     """Pixel for pixel, for any size; where a coordinate is a tie to 1e-4, either neighbour will do."""
     x = images(3, shape, seed)
-    got = augmented(x, words(seed), kind).numpy()
-    for image, draw, seen in zip(x.numpy(), draws(words(seed), 3), got, strict=True):
+    got = augmented(x, key_tensor(seed), kind).numpy()
+    for image, draw, seen in zip(x.numpy(), draws(key_tensor(seed), 3), got, strict=True):
         wanted = one_by_one(image, draw, DEGREES[kind])
         ties = near_a_tie(shape[1:], (2 * draw[0] - 1) * DEGREES[kind], 1e-4).sum() if DEGREES[kind] else 0
         assert (wanted != seen).any(0).sum() <= ties
@@ -123,7 +119,7 @@ def test_rotation_is_pillows(degrees: float, shape: tuple[int, int, int]) -> Non
 def test_the_draws_have_their_distributions() -> None:
     """Angles fill ±10°, each of the 9 × 9 crops and both mirrors are equally likely (χ² at 5 deviations)."""
     count = 20_000
-    turn, down, right, mirror = draws(words(1), count).T
+    turn, down, right, mirror = draws(key_tensor(1), count).T
     for values, cells in ((turn, 40), (down, 9), (right, 9), (mirror, 2)):
         found = np.bincount((values * cells).astype(int), minlength=cells)
         chi = ((found - count / cells) ** 2 / (count / cells)).sum()
@@ -135,10 +131,10 @@ def test_the_draws_have_their_distributions() -> None:
 def test_an_image_depends_on_its_key_and_its_place_in_the_batch() -> None:
     """So padding a batch, and stacking batches of clients, changes no image."""
     x, other = images(5, (3, 16, 16)), images(4, (3, 16, 16), seed=1)
-    alone = augmented(x, words(0), "papers")
-    assert torch.equal(augmented(torch.cat([x, other]), words(0), "papers")[:5], alone)
-    assert not torch.equal(augmented(x, words(1), "papers"), alone)
-    keys = torch.stack([words(seed) for seed in range(3)])
+    alone = augmented(x, key_tensor(0), "papers")
+    assert torch.equal(augmented(torch.cat([x, other]), key_tensor(0), "papers")[:5], alone)
+    assert not torch.equal(augmented(x, key_tensor(1), "papers"), alone)
+    keys = torch.stack([key_tensor(seed) for seed in range(3)])
     both = torch.stack([x, x + 1, x + 2])
     stacked = vmap(lambda some, key: augmented(some, key, "papers"))(both, keys)
     for number in range(3):

@@ -69,7 +69,7 @@ def _convolutional() -> nn.Module:
     )
 
 
-def _world(**settings: object) -> Experiment:
+def _experiment(**settings: object) -> Experiment:
     scenario = Scenario(
         cohort_size=3, epochs=2, batch_size=5, rate=0.3, clip=0.5, precision="fp64", device="cpu", rounds=9
     ).changed(**settings)
@@ -94,7 +94,7 @@ def _same_orders(experiment: Experiment) -> RoundBatches:
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float) -> None:
     """Same start, same batches, unequal clients: the same model after three rounds."""
-    experiment = _world(clip=clip, rate_decay=1.0)
+    experiment = _experiment(clip=clip, rate_decay=1.0)
     loop = PlainLoop(experiment, Variant("fp32", channels_last), _same_orders(experiment))
     model, executor = initial_state(experiment), Serial(experiment)
     for number in (1, 2, 3):
@@ -109,7 +109,7 @@ def test_the_plain_loop_is_the_serial_executor(channels_last: bool, clip: float)
 
 
 def test_the_plain_loop_reads_every_sample_of_its_cohort_once_an_epoch() -> None:
-    experiment = _world()
+    experiment = _experiment()
     loop = PlainLoop(experiment, Variant())
     for size, batches in loop.batches(1):
         rows = torch.cat(list(batches))
@@ -119,7 +119,7 @@ def test_the_plain_loop_reads_every_sample_of_its_cohort_once_an_epoch() -> None
 
 
 def test_the_plain_loop_tries_both_layouts_of_images() -> None:
-    loop = PlainLoop(_world())
+    loop = PlainLoop(_experiment())
     assert loop.options["layout"] in ("contiguous", "channels-last")
 
 
@@ -232,7 +232,7 @@ def test_engines_are_all_a_scenario_can_ask_for() -> None:
     assert not any(name.startswith("graphed:") for name in every)
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(
+def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "measure", lambda *given: pytest.fail("it was measured"))

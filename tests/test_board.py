@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from headway.cli.main import app
+from command_line import printed
 from headway.errors import UserError
 from headway.papers.board.cells import board, plain
 from headway.papers.board.page import page
@@ -25,12 +24,6 @@ from test_comparison_page import NASTY, Parsed, found
 ROOT = Path(__file__).parents[1]
 FRACTIONS = {"fedavg": (0.74, 0.75, 0.76), "fedacg": (0.852,), "feddyn": (0.8, 0.81)}
 """Accuracies at the end, for each seed."""
-
-
-def said(*arguments: str) -> str:
-    answer = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
-    assert answer.exit_code == 0
-    return answer.stdout
 
 
 def claim(folder: Path, item: str, data: str, runs: dict[str, tuple[float, ...]], **changes: Any) -> Path:
@@ -68,13 +61,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(results: Path) -> dict[str, Any]:
-    return json.loads(said("--board", "--from", str(results), "--out", str(results.parent / "page"), "--json"))  # type: ignore[no-any-return]
+    out = results.parent / "page"
+    answer = printed("reproduce", "--board", "--from", str(results), "--out", str(out), "--json")
+    return json.loads(answer)  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
 def written(results: Path) -> Path:
     out = results.parent / "page"
-    said("--board", "--from", str(results), "--out", str(out))
+    printed("reproduce", "--board", "--from", str(results), "--out", str(out))
     return out / "board.html"
 
 
@@ -138,7 +133,7 @@ def test_a_folder_without_claims_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         board(tmp_path / "nowhere")
     with pytest.raises(UserError, match="--board is of all items, from one folder"):
-        said("fedacg/table-1a", "--board")
+        printed("reproduce", "fedacg/table-1a", "--board")
 
 
 def test_the_board_in_docs_is_that_of_the_results() -> None:
@@ -158,7 +153,7 @@ def test_the_command_writes_page_and_pictures_and_the_same_again(
     results: Path, written: Path, told: dict[str, Any]
 ) -> None:
     first, second = written.parent, results.parent / "again"
-    text = said("--board", "--from", str(results), "--out", str(second))
+    text = printed("reproduce", "--board", "--from", str(results), "--out", str(second))
     assert text.startswith(f"1 item with runs, {len(told['cells'])} numbers\n")
     names = ["board.html", "board.png", "board.svg"]
     assert [path.name for path in sorted(first.iterdir())] == names

@@ -20,29 +20,23 @@ import torch
 from torch.utils.data import TensorDataset
 
 import headway as hw
-from conftest import SMALL, distance, norm_free, unequal_clients
+from conftest import SMALL, distance, own_problem, timeless, unequal_clients
 from headway.errors import CallbackError, UserError
-from headway.random import built
 from headway.runs.folder import verify
 
 QUICK = SMALL.changed(executor="serial", deterministic=True, checkpoint_every=2)
 DATA = unequal_clients()
 
 
-def own() -> dict[str, Any]:
-    return {"model": built(norm_free, 7, "test"), **DATA}
-
-
 def simulate(method: Any = "fedacg", **given: Any) -> hw.Result:
     """A small run in memory, or in the folder `out`."""
     objects = {name: given.pop(name) for name in ("out", "callbacks", "track", "metrics") if name in given}
-    return hw.simulate(method, QUICK.changed(**given), **objects, **own())
+    return hw.simulate(method, QUICK.changed(**given), **objects, **own_problem())
 
 
-def timeless(records: Any) -> list[dict[str, Any]]:
+def as_read(records: Any) -> list[dict[str, Any]]:
     """Records without what depends on the clock, as JSON has them."""
-    found = [{name: value for name, value in one.items() if "seconds" not in name} for one in records]
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(list(map(timeless, records))))  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -77,7 +71,7 @@ def test_hooks_are_called_in_order_and_a_function_after_every_round() -> None:
     assert result.callbacks[0] is diary
 
 
-def test_a_failing_callback_is_told_with_its_round_and_a_resume_calls_it_again(tmp_path: Path) -> None:
+def test_a_failing_callback_is_reported_with_its_round_and_a_resume_calls_it_again(tmp_path: Path) -> None:
     """The round in which it failed is played again, after the last checkpoint before it."""
     folder, diary = tmp_path / "run", Diary(broken=4)
     with pytest.raises(
@@ -88,11 +82,11 @@ def test_a_failing_callback_is_told_with_its_round_and_a_resume_calls_it_again(t
     assert diary.lines[-2:] == ["round 3", "end failed False"]
     assert "callback Diary" in json.loads((folder / "summary.json").read_text())["failure"]
     again = Diary()
-    resumed = hw.resume(folder, callbacks=[again], **own())
+    resumed = hw.resume(folder, callbacks=[again], **own_problem())
     assert again.lines == ["start 2 2 running", "round 3", "round 4", "round 5", "end finished True"]
-    assert timeless(resumed.records) == timeless(simulate(rounds=5).records)
+    assert as_read(resumed.records) == as_read(simulate(rounds=5).records)
     third = Diary()
-    assert hw.resume(folder, callbacks=third, **own()).stopped is None
+    assert hw.resume(folder, callbacks=third, **own_problem()).stopped is None
     assert third.lines == [], "the run is finished"
 
 
@@ -112,7 +106,7 @@ def test_a_failure_before_the_first_round_or_after_the_last_leaves_a_run_that_go
         UserError, match=rf"^callback Broken, {hook}, round {0 if hook == 'on_start' else 4}: not today$"
     ):
         simulate(callbacks=broken, out=tmp_path / "run")
-    assert timeless(hw.resume(tmp_path / "run", **own()).records) == timeless(simulate().records)
+    assert as_read(hw.resume(tmp_path / "run", **own_problem()).records) == as_read(simulate().records)
 
 
 def test_a_signal_ends_a_run_after_its_round_and_a_resume_goes_on(tmp_path: Path) -> None:
@@ -126,9 +120,9 @@ def test_a_signal_ends_a_run_after_its_round_and_a_resume_goes_on(tmp_path: Path
         simulate(callbacks=[interrupts, diary], out=tmp_path / "run")
     assert diary.lines[-2:] == ["round 3", "end interrupted False"]
     again = Diary()
-    result = hw.resume(tmp_path / "run", callbacks=again, **own())
+    result = hw.resume(tmp_path / "run", callbacks=again, **own_problem())
     assert again.lines == ["start 3 3 running", "round 4", "end finished True"]
-    assert timeless(result.records) == timeless(simulate().records)
+    assert as_read(result.records) == as_read(simulate().records)
 
 
 def test_only_what_was_started_is_ended() -> None:
@@ -177,7 +171,7 @@ class Meddler:
 def test_callbacks_change_no_bit(method: str, executor: str) -> None:
     plain = simulate(method, executor=executor)
     watched = simulate(method, executor=executor, callbacks=Meddler())
-    assert timeless(watched.records) == timeless(plain.records)
+    assert as_read(watched.records) == as_read(plain.records)
     assert distance(watched.model.state_dict(), plain.model.state_dict()) == 0
 
 
@@ -392,11 +386,11 @@ def test_a_stopped_run_is_finished_and_says_why(tmp_path: Path) -> None:
     result = simulate(callbacks=[stops(3), stops(3, "me\ntoo"), diary], out=folder)
     assert result.stopped == "enough is enough; me too"
     assert diary.lines[-2:] == ["round 3", "end stopped True"], "all callbacks see the last round"
-    assert timeless(result.records) == timeless(whole.records[:3])
+    assert as_read(result.records) == as_read(whole.records[:3])
     for kept in ("summary.json", "checkpoint/manifest.json"):
         assert json.loads((folder / kept).read_text())["stopped"] == result.stopped
     assert json.loads((folder / "summary.json").read_text())["finished"]
-    for again in (hw.resume(folder, callbacks=Diary(), **own()), hw.load_run(folder, **own())):
+    for again in (hw.resume(folder, callbacks=Diary(), **own_problem()), hw.load_run(folder, **own_problem())):
         assert (again.stopped, len(again.records)) == (result.stopped, 3)
         assert again.summary["stopped"] == result.stopped
     assert verify(folder).finished
@@ -407,7 +401,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary_does_not_lose_the_re
     simulate(callbacks=stops(3), out=folder)
     (folder / "summary.json").unlink()
     diary = Diary()
-    result = hw.resume(folder, callbacks=diary, **own())
+    result = hw.resume(folder, callbacks=diary, **own_problem())
     assert (result.stopped, len(result.records)) == ("enough is enough", 3)
     assert diary.lines == ["start 3 3 running", "end stopped True"]
     assert json.loads((folder / "summary.json").read_text())["stopped"] == result.stopped
@@ -422,7 +416,7 @@ def test_a_run_may_be_stopped_before_its_first_round(tmp_path: Path) -> None:
 
     result = simulate(callbacks=Never(), out=tmp_path / "run")
     assert (result.stopped, result.records, len(result.rounds)) == ("nothing to learn", [], 0)
-    assert hw.resume(tmp_path / "run", **own()).stopped == "nothing to learn"
+    assert hw.resume(tmp_path / "run", **own_problem()).stopped == "nothing to learn"
     assert result.summary["rounds"] == 0
 
 
@@ -448,7 +442,7 @@ def test_each_run_of_a_comparison_has_its_own_copy_and_a_function_is_shared(tmp_
         QUICK.changed(rounds=2, seeds=2),
         callbacks=[diary, lambda run: seen.append(f"{run.method} {run.scenario.seed} {run.round}")],
         out=tmp_path / "both",
-        **own(),
+        **own_problem(),
     )
     assert diary.lines == [], "the one that was given is left as it was"
     every = [one.callbacks[0] for seeds in study.runs.values() for one in seeds]
@@ -459,13 +453,28 @@ def test_each_run_of_a_comparison_has_its_own_copy_and_a_function_is_shared(tmp_
     ]
 
 
+def test_a_callback_that_fails_in_a_comparison_is_told_with_its_run(tmp_path: Path) -> None:
+    def fails(run: hw.Run) -> None:
+        if run.method == "fedacg" and run.scenario.seed == 1 and run.round == 3:
+            raise OSError("no room")
+
+    with pytest.raises(CallbackError, match=r"^fedacg, seed 1: callback fails, on_round, round 3: OSError: no room$"):
+        hw.compare(
+            ["fedavg", "fedacg"], QUICK.changed(seeds=2), callbacks=fails, out=tmp_path / "both", **own_problem()
+        )
+    kept = {file.parent.relative_to(tmp_path / "both").as_posix() for file in (tmp_path / "both").rglob("summary.json")}
+    assert kept == {"fedavg/seed-0", "fedavg/seed-1", "fedacg/seed-0", "fedacg/seed-1"}
+    again = hw.resume(tmp_path / "both/fedacg/seed-1", **own_problem())
+    assert as_read(again.records) == as_read(simulate("fedacg", seed=1).records)
+
+
 def test_what_cannot_be_copied_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     diary = Diary()
     diary.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(
         UserError, match=r"Diary cannot be copied .*each run has its own; open what it holds in on_start"
     ):
-        hw.compare(["fedavg"], QUICK, callbacks=diary, out=tmp_path / "study", **own())
+        hw.compare(["fedavg"], QUICK, callbacks=diary, out=tmp_path / "study", **own_problem())
     assert not (tmp_path / "study").exists()
 
 
@@ -474,7 +483,7 @@ def test_a_stopped_run_stands_in_the_comparison_with_its_reason(tmp_path: Path) 
         if run.method == "fedavg" and run.round == 2:
             run.stop("slow")
 
-    study = hw.compare(["fedavg", "fedacg"], QUICK, callbacks=early, out=tmp_path / "both", **own())
+    study = hw.compare(["fedavg", "fedacg"], QUICK, callbacks=early, out=tmp_path / "both", **own_problem())
     line = "seed 0, stopped after round 2: slow"
     assert study.note == f"fedavg, {line}"
     rows = study.summary()
@@ -560,7 +569,7 @@ def test_nothing_is_made_where_a_callback_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"on_rounds|twice|say it|they send something else"):
             simulate(method, callbacks=given, out=tmp_path / "run")
         with pytest.raises(UserError, match=r"on_rounds|twice|say it|they send something else"):
-            hw.compare([method], QUICK, callbacks=given, out=tmp_path / "run", **own())
+            hw.compare([method], QUICK, callbacks=given, out=tmp_path / "run", **own_problem())
         assert not (tmp_path / "run").exists()
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from headway.cli import main as cli
+from command_line import printed
 from headway.errors import UserError
 from headway.papers import table
 from headway.papers.figures.draw import draw_figure
@@ -28,12 +27,6 @@ from headway.scenario import scenario as scenario_of
 ITEM = "fednag/figure-4b"
 RESULTS = Path(__file__).parents[1] / "results"
 CLAIMS = sorted(note.parent for note in RESULTS.rglob("reproduce.json"))
-
-
-def said(*arguments: str) -> str:
-    answer = CliRunner().invoke(cli.app, ["reproduce", *arguments], catch_exceptions=False)
-    assert answer.exit_code == 0
-    return answer.stdout
 
 
 def runs_in(folder: Path, row: str, commit: str, accuracy: float, seed: int = 0, rounds: int = 250) -> Path:
@@ -61,7 +54,7 @@ def files(folder: Path) -> list[str]:
 
 
 def claimed(*arguments: str | Path) -> str:
-    return said(ITEM, *map(str, arguments), "--format", "csv")
+    return printed("reproduce", ITEM, *map(str, arguments), "--format", "csv")
 
 
 def numbers(told: str) -> dict[str, dict[str, str]]:
@@ -77,8 +70,8 @@ def note(folder: Path) -> dict[str, Any]:
 def test_a_claim_gathers_runs_of_several_folders_at_once_or_one_after_another(tmp_path: Path) -> None:
     first, second = runs_in(tmp_path / "a", "fednag", "one", 0.9), runs_in(tmp_path / "b", "csgd", "two", 0.8)
     claim, at_once = tmp_path / "results", tmp_path / "again"
-    said(ITEM, "--from", str(first), "--claim", str(claim))
-    told = said(ITEM, "--from", str(second), "--claim", str(claim))
+    printed("reproduce", ITEM, "--from", str(first), "--claim", str(claim))
+    told = printed("reproduce", ITEM, "--from", str(second), "--claim", str(claim))
     assert "fednag" in told
     assert "csgd" in told
     names = ("rounds.json.xz", "scenario.toml", "summary.json")
@@ -97,7 +90,7 @@ def test_a_claim_gathers_runs_of_several_folders_at_once_or_one_after_another(tm
         "environment": {"hardware": "fednag"},
     }
     assert made["mnist-iid-4x4/csgd/seed-0"]["command"] == "make two"
-    said(ITEM, "--from", str(first), "--from", str(second), "--claim", str(at_once))
+    printed("reproduce", ITEM, "--from", str(first), "--from", str(second), "--claim", str(at_once))
     assert {path: (claim / path).read_bytes() for path in files(claim)} == {
         path: (at_once / path).read_bytes() for path in files(at_once)
     }
@@ -107,7 +100,9 @@ def test_a_claim_gets_further_seeds_and_loses_none(tmp_path: Path) -> None:
     claim = tmp_path / "results"
     claimed("--from", runs_in(tmp_path / "a", "fednag", "one", 0.5), "--claim", claim)
     claimed("--from", runs_in(tmp_path / "b", "fednag", "two", 0.7, seed=1), "--claim", claim)
-    told = claimed("--from", runs_in(tmp_path / "c", "csgd", "three", 0.8), "--claim", claim)  # one seed of its own
+    told = claimed(
+        "--from", runs_in(tmp_path / "c", "csgd", "three", 0.8), "--claim", claim
+    )  # one seed, not among the others
     found = numbers(told)
     assert {row: line["seeds"] for row, line in found.items()} == {"fednag": "2", "csgd": "1"}
     assert note(claim)["seeds"] == 2
@@ -124,17 +119,17 @@ def test_the_command_of_a_run_that_nobody_wrote_down_is_not_invented(tmp_path: P
 
 def test_a_claim_of_itself_stays_what_it_is(tmp_path: Path) -> None:
     claim = tmp_path / "results"
-    said(ITEM, "--from", str(runs_in(tmp_path / "a", "fednag", "one", 0.9)), "--claim", str(claim))
+    printed("reproduce", ITEM, "--from", str(runs_in(tmp_path / "a", "fednag", "one", 0.9)), "--claim", str(claim))
     before = {path: (claim / path).read_bytes() for path in files(claim)}
-    said(ITEM, "--from", str(claim), "--claim", str(claim))
+    printed("reproduce", ITEM, "--from", str(claim), "--claim", str(claim))
     assert {path: (claim / path).read_bytes() for path in files(claim)} == before
 
 
 def test_a_claim_is_made_of_runs_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--claim keeps runs that were made before; give their folder with --from"):
-        said(ITEM, "--claim", str(tmp_path))
+        printed("reproduce", ITEM, "--claim", str(tmp_path))
     with pytest.raises(UserError, match="--replace is for runs of a claim"):
-        said(ITEM, "--replace")
+        printed("reproduce", ITEM, "--replace")
 
 
 def test_a_run_of_a_claim_gets_further_rounds_but_no_other_numbers_unless_asked(tmp_path: Path) -> None:
@@ -226,10 +221,10 @@ def test_a_claim_keeps_runs_on_two_splits_apart(tmp_path: Path) -> None:
     )
     claim = tmp_path / "results"
     for source, marked in ((old, True), (new, False)):
-        said("fedacg/table-1a", "--from", str(source), "--rows", "fedavg", "--claim", str(claim))
+        printed("reproduce", "fedacg/table-1a", "--from", str(source), "--rows", "fedavg", "--claim", str(claim))
         assert ("†" in (claim / "table.md").read_text(encoding="utf-8")) == marked
     assert len(list(claim.rglob("scenario.toml"))) == note(claim)["runs"] == 2
-    said("fedacg/table-1a", "--from", str(claim), "--claim", str(claim))
+    printed("reproduce", "fedacg/table-1a", "--from", str(claim), "--claim", str(claim))
     assert len(list(claim.rglob("scenario.toml"))) == 2
 
 
@@ -249,7 +244,7 @@ def test_a_claim_gives_its_table(folder: Path) -> None:
     item = folder.relative_to(RESULTS).as_posix()
     assert note(folder)["item"] == item
     assert all(made["commit"] and made["command"] for made in note(folder)["made"].values())
-    assert said(item, "--from", str(folder), "--format", "markdown") == (folder / "table.md").read_text(
+    assert printed("reproduce", item, "--from", str(folder), "--format", "markdown") == (folder / "table.md").read_text(
         encoding="utf-8"
     )
     scenarios = list(folder.rglob("scenario.toml"))

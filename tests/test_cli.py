@@ -18,6 +18,7 @@ import torch
 
 import headway
 from command_line import Answer, called, environment, shell
+from conftest import round_lines, timeless
 from headway.cli.main import main
 from headway.data import sources
 from headway.engine import selection
@@ -28,16 +29,6 @@ from headway.scenario import Scenario
 LITTLE = "--rounds 3 --clients 20 --steps 2 --device cpu --executor serial"
 LONG = "--model linear --rounds 200 --clients 20 --steps 1 --eval-every 5 --checkpoint-every 50 --device cpu"
 REPEATED = f"{LONG} --executor serial --deterministic"
-
-
-def rounds(run: Path) -> list[dict[str, Any]]:
-    """The lines of rounds.jsonl without what depends on the clock."""
-    return timeless([json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()])
-
-
-def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    clocked = ("seconds", "chain")
-    return [{name: value for name, value in row.items() if not name.startswith(clocked)} for row in rows]
 
 
 FIRST = {
@@ -188,7 +179,7 @@ def test_a_written_scenario_is_the_same_run_again(said: dict[str, Answer], place
     assert content(said["again"])["name"] == "fedacg"
     assert headway.scenario(place / "again/scenario.toml") == headway.scenario(place / "ran")
     assert (place / "again/scenario.toml").read_text() == (place / "ran/scenario.toml").read_text()
-    assert rounds(place / "again") == rounds(place / "ran")
+    assert round_lines(place / "again") == round_lines(place / "ran")
 
 
 def test_every_setting_has_a_flag(said: dict[str, Answer]) -> None:
@@ -293,12 +284,12 @@ def test_ctrl_c_and_resume_are_as_if_nothing_had_happened(tmp_path: Path) -> Non
     stopped_line(answer, "stopped")
     assert "headway: stopping after this round" in answer.stderr
     assert answer.stdout == ""
-    assert 2 <= len(rounds(tmp_path / "stopped")) < 200
+    assert 2 <= len(round_lines(tmp_path / "stopped")) < 200
     assert not (tmp_path / "stopped/summary.json").exists()
 
     resumed = called(tmp_path, "resume stopped --json")
     assert content(resumed)["rounds"] == 200
-    assert rounds(tmp_path / "stopped") == rounds(tmp_path / "whole")
+    assert round_lines(tmp_path / "stopped") == round_lines(tmp_path / "whole")
     for name in ("server-0000200.safetensors", "manifest.json"):
         stopped, whole = (tmp_path / run / "checkpoint" / name for run in ("stopped", "whole"))
         assert stopped.read_bytes() == whole.read_bytes()
@@ -311,14 +302,14 @@ def test_ctrl_c_in_a_comparison_and_resume(tmp_path: Path) -> None:
     stopped_line(answer, "stopped")
     assert answer.stdout == ""
     assert (tmp_path / "stopped/fedavg/seed-0/summary.json").is_file()
-    assert len(rounds(tmp_path / "stopped/fedacg/seed-0")) < 200
+    assert len(round_lines(tmp_path / "stopped/fedacg/seed-0")) < 200
 
     resumed = content(called(tmp_path, "resume stopped --json --quiet"))
     for row in [*resumed, *(expected := content(whole))]:
         assert row.pop("folders")  # the one thing in which they differ
-    assert timeless(resumed) == timeless(expected)
+    assert list(map(timeless, resumed)) == list(map(timeless, expected))
     for run in ("fedavg/seed-0", "fedacg/seed-0"):
-        assert rounds(tmp_path / "stopped" / run) == rounds(tmp_path / "whole" / run)
+        assert round_lines(tmp_path / "stopped" / run) == round_lines(tmp_path / "whole" / run)
     assert (tmp_path / "stopped/compare.png").is_file()
 
 

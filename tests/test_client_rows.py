@@ -100,7 +100,7 @@ class Save:
     touched: frozenset[int]
     rounds: int
     crash: tuple[int, float] | None
-    """After so many writes, within a write of which this share is done; None: it is not killed in the save."""
+    """How many writes come first, and which share of the next one is done; None: it is not killed in the save."""
     committed: bool
     """Whether the manifest was written after it."""
     crash_forgetting: float | None

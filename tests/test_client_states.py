@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tempfile
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headway as hw
-from conftest import EXECUTORS, SMALL, experiment, norm_free, played, unequal_clients
+from conftest import EXECUTORS, SMALL, experiment, norm_free, played, round_lines, timeless, unequal_clients
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.random import built
@@ -158,10 +157,6 @@ def test_a_store_is_a_dictionary_whatever_its_limit(acts: list[tuple[str, int]],
 # In runs.
 
 
-def timeless(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if "seconds" not in name and name != "chain"}
-
-
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_run_with_states_in_a_file_gives_the_same_bits(name: str) -> None:
     """Records, server and every client's state are those of a run with all states in memory; the limit is kept."""
@@ -196,10 +191,6 @@ class Stopping(Unwatched):
         assert "stopping after this round" in message
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [timeless(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize("name", ["scaffold", "moon", "gradma"])
 def test_a_resume_with_states_in_a_file_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     """Room for one state; stopped after round 5 and resumed: numbers and checkpoint of a run left alone in memory."""
@@ -210,12 +201,12 @@ def test_a_resume_with_states_in_a_file_gives_the_same_bits(name: str, tmp_path:
     hw.simulate(name, tiny, out=tmp_path / "limited", **given)
     with pytest.raises(KeyboardInterrupt):
         hw.simulate(name, tiny, out=tmp_path / "stopped", observer=Stopping(5), **given)
-    assert len(lines(tmp_path / "stopped")) == 5
+    assert len(round_lines(tmp_path / "stopped")) == 5
     hw.resume(tmp_path / "stopped", **given)
-    expected = lines(tmp_path / "alone")
+    expected = round_lines(tmp_path / "alone")
     assert len(expected) == 10
     for folder in (tmp_path / "limited", tmp_path / "stopped"):
-        assert lines(folder) == expected
+        assert round_lines(folder) == expected
         server = "checkpoint/server-0000010.safetensors"
         assert (folder / server).read_bytes() == (tmp_path / "alone" / server).read_bytes()
     rows = "checkpoint/clients.rows"

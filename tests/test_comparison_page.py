@@ -205,7 +205,7 @@ def test_curves_are_means_and_deviations_over_the_seeds() -> None:
     assert grid["mb"] == pytest.approx([0.15 * number for number in range(1, 13)])
 
 
-def test_every_setting_is_told() -> None:
+def test_every_setting_is_reported() -> None:
     parsed = Parsed(page(study_of("fedavg", "fedacg", rate=0.0625)))
     for setting in dataclasses.fields(Scenario):
         if setting.name not in ("method", "seed", "seeds"):
@@ -233,7 +233,7 @@ def test_a_name_cannot_break_the_page() -> None:
     assert "innerHTML" not in text
 
 
-def test_a_regression_is_told_by_its_loss() -> None:
+def test_a_regression_is_reported_by_its_loss() -> None:
     study = study_of("fedavg", "fedacg", numeric=True)
     parsed = Parsed(page(study))
     heads = parsed.tables[0][0]
@@ -347,14 +347,14 @@ def test_a_report_needs_neither_the_data_nor_a_checkpoint(
     """Results that somebody keeps or sends are records and settings only."""
     shutil.copytree(compared, tmp_path / "sent", ignore=shutil.ignore_patterns("checkpoint", "split.npz"))
     monkeypatch.setattr("headway.runs.load.build", lambda *_, **__: pytest.fail("the data was read"))
-    told = [timeless(row) for folder in (compared, tmp_path / "sent") for row in load_study([folder]).summary()]
+    told = [without_folders(row) for folder in (compared, tmp_path / "sent") for row in load_study([folder]).summary()]
     assert told[:2] == told[2:]
     (tmp_path / "sent/fedavg/seed-3/summary.json").write_text('{"finished": true}')
     with pytest.raises(UserError, match=r"summary\.json is damaged"):
         load_study([tmp_path / "sent"])
 
 
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
+def without_folders(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "folders"}
 
 
@@ -532,6 +532,25 @@ def test_every_method_fits_on_narrow_and_wide_screens(browser: Any, tmp_path: Pa
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
         assert len(found(browser, "#chart path.curve")) == len(METHODS)
         assert hover(browser, 0.6).count("\n") >= len(METHODS)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert browser.get_log("browser") == []
+
+
+def test_the_switch_of_many_metrics_fits_on_a_narrow_screen(browser: Any, tmp_path: Path) -> None:
+    (run,) = runs_of("fedavg", 0.6, seeds=1)
+    names = ["perplexity", "bits_per_character", "MulticlassF1Score", "PearsonCorrCoef", "accuracy", "top5"]
+    values = {**dict.fromkeys(names, 2.5), "perplexity_smoothed": 2.5}
+    told = {"metrics": [{"name": name, "higher_is_better": False, "percent": False} for name in names]}
+    study = Study(
+        {"fedavg": [dataclasses.replace(run, records=[{**one, **values, **told} for one in run.records])]}, None
+    )
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(write_page(study, tmp_path / "report.html").as_uri())
+        assert len(found(browser, "#measure input")) > len(names)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert browser.get_log("browser") == []

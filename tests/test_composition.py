@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headway as hw
-from conftest import experiment, played
+from conftest import distance, experiment, played
 from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods import broadcast, local, objective, server
@@ -60,12 +60,6 @@ def ends(spelled: Any, executor: str = "serial", **settings: Any) -> tuple[list[
     records, progress = played(experiment(spelled, **settings), executor, store)
     timeless = [{name: value for name, value in one.items() if "seconds" not in name} for one in records]
     return timeless, progress.model, store
-
-
-def distance(left: Any, right: Any) -> float:
-    """The largest difference between the tensors of two trees, wherever they stand."""
-    pairs = zip(leaves_of(left), leaves_of(right), strict=True)
-    return max((float((one.double() - two.double()).abs().max()) for one, two in pairs if one.numel()), default=0.0)
 
 
 @pytest.mark.parametrize("composed", ABLATION)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import experiment as any_world
+from conftest import experiment as any_experiment
 from conftest import played
 from headway.engine.cost import cost
 from headway.engine.experiment import Experiment
@@ -36,7 +36,7 @@ SLOPED = [name for name in objective.__all__ if hasattr(getattr(objective, name)
 
 
 def experiment(name: str, network: str = "norm_free", **settings: Any) -> Experiment:
-    return any_world(name, network, **{**PROGRAMS.get(name, {}), **settings})
+    return any_experiment(name, network, **{**PROGRAMS.get(name, {}), **settings})
 
 
 @pytest.mark.parametrize("name", SPELLED)
@@ -70,7 +70,7 @@ def test_a_round_changes_none_of_its_inputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPELLED)
 def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
-    """The traffic of `headway methods` is the traffic of a real run: so many vectors, each as its wire writes it."""
+    """Bytes are those of `headway methods`: a number of vectors, each as long as its wire writes it."""
     records, progress = played(experiment(name))
     built, key = method(name), torch.zeros(2, dtype=torch.int64)
     vectors = cost(dataclasses.replace(built, wire=Wire()))

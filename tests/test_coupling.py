@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import COMPILED, EXECUTORS, NETWORKS, OTHERS, SMALL, distance, experiment, unequal_clients
-from coupled_networks import COUPLED, averaged_by_hand, coupled_world
+from coupled_networks import COUPLED, averaged_by_hand, coupled_experiment
 from headway.engine import coupling, selection
 from headway.engine.batched import alike
 from headway.engine.building import build
@@ -38,7 +38,7 @@ def numbers(model: Any) -> dict[str, Tensor]:
 @pytest.mark.parametrize("executor", [*EXECUTORS, *COMPILED])
 @pytest.mark.parametrize("network", list(COUPLED))
 def test_a_network_that_couples_samples_ends_as_in_a_plain_loop(network: str, executor: str) -> None:
-    chosen = coupled_world(network=network)
+    chosen = coupled_experiment(network=network)
     end = ended(chosen, make_executor(executor, chosen))
     by_hand, found = averaged_by_hand(chosen), numbers(end.model)
     assert by_hand.keys() == found.keys()
@@ -63,7 +63,7 @@ SAMPLE = ("fedacg", "scaffold", "mimelite", "moon", "fedmlb", "feddecorr", "grad
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_methods_agree_where_samples_are_coupled(name: str) -> None:
-    agrees(coupled_world(EVERY[name], rounds=1), "batched")
+    agrees(coupled_experiment(EVERY[name], rounds=1), "batched")
 
 
 @pytest.mark.soak
@@ -71,7 +71,7 @@ def test_methods_agree_where_samples_are_coupled(name: str) -> None:
 @pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_every_method_agrees_in_every_executor_where_samples_are_coupled(name: str, executor: str) -> None:
-    agrees(coupled_world(EVERY[name]), executor)
+    agrees(coupled_experiment(EVERY[name]), executor)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -79,21 +79,21 @@ CASES: dict[str, dict[str, Any]] = {
     "a stream of batches": {"batches": "continued", "steps": 5, "rounds": 3},
     "stragglers": {"dropout": 0.5, "stragglers": "partial"},
     "a client twice in a round": {"sampling": "replacement", "participation": 0.9},
-    "statistics of their own": {"buffers": "keep-local"},
+    "their own statistics": {"buffers": "keep-local"},
 }
 
 
 @pytest.mark.parametrize("case", list(CASES))
 def test_rounds_of_all_kinds_agree_where_samples_are_coupled(case: str) -> None:
-    agrees(coupled_world("mimelite" if case == "stragglers" else "scaffold", **CASES[case]), "batched")
+    agrees(coupled_experiment("mimelite" if case == "stragglers" else "scaffold", **CASES[case]), "batched")
 
 
 def test_only_clients_with_batches_of_equal_sizes_are_stacked() -> None:
     """Of 3, 17, 8, 6, 6 and 11 samples in batches of 4: those of 8 have the first four batches of those of 17."""
-    chosen = coupled_world("fedavg")
+    chosen = coupled_experiment("fedavg")
     rounds = selection._Contest(chosen).rounds
     assert sorted(map(sorted, alike(rounds))) == [[0], [1, 2], [3, 4], [5]]
-    whole = selection._Contest(coupled_world("mimelite")).rounds
+    whole = selection._Contest(coupled_experiment("mimelite")).rounds
     assert sorted(map(sorted, alike(whole))) == [[0], [1], [2], [3, 4], [5]]
 
 
@@ -188,7 +188,7 @@ FOUND: dict[str, tuple[Any, str]] = {
     "draws": (lambda: own(Dropping()), "the outputs"),
     "float32 only": (lambda: own(Single(True), precision="fp32"), "the outputs"),
     "large batches": (lambda: own(Looked()), "the outputs"),
-    **{name: (lambda name=name: coupled_world(network=name), "the") for name in COUPLED},
+    **{name: (lambda name=name: coupled_experiment(network=name), "the") for name in COUPLED},
 }
 
 
@@ -258,7 +258,7 @@ def test_nothing_is_looked_into_where_no_batch_is_short(
 @pytest.mark.parametrize("asked", ["serial", "pool", "batched", "auto"])
 def test_an_executor_that_fills_no_batch_says_so_once(asked: str) -> None:
     told: list[str] = []
-    chosen = coupled_world()
+    chosen = coupled_experiment()
     executor = choose(chosen, asked, told.append)
     executor.close()
     said = [
@@ -275,11 +275,11 @@ def test_a_captured_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(
         UserError, match=r"'graphed', which fills short batches, but .* use batched, serial or auto, or"
     ):
-        choose(coupled_world(executor="graphed"), "graphed", lambda _: None)
+        choose(coupled_experiment(executor="graphed"), "graphed", lambda _: None)
 
 
 def test_auto_leaves_captured_executors_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = coupled_world()
+    chosen = coupled_experiment()
     assert chosen.coupling
     object.__setattr__(chosen, "device", torch.device("cuda"))
     assert selection._candidates(chosen, "auto") == ["batched", "serial"]

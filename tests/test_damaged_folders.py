@@ -17,12 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, norm_free, unequal_clients
+from conftest import SMALL, own_problem
 from damaged_files import Look, damaged
 from headway.cli import main as cli
 from headway.errors import UserError
 from headway.papers import claims, reproduce
-from headway.random import built
 from headway.runs import packed
 from headway.runs.files import read_json, write_checked, write_json
 from headway.runs.result import Result
@@ -35,15 +34,11 @@ SCENARIO = SMALL.changed(rounds=4, checkpoint_every=2, deterministic=True, execu
 LITTLE: dict[str, Any] = {"rounds": 2, "clients": 6, "model": "linear", "steps": 1, "device": "cpu"}
 
 
-def given() -> dict[str, Any]:
-    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run whose clients keep state."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    hw.simulate("scaffold", SCENARIO, out=folder, **given())
+    hw.simulate("scaffold", SCENARIO, out=folder, **own_problem())
     return folder
 
 
@@ -52,7 +47,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, ended as by a kill: its checkpoint is of round 2, its lines go to round 3."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(KeyboardInterrupt):
-        hw.simulate("scaffold", SCENARIO, out=folder, observer=Stopping(3), **given())
+        hw.simulate("scaffold", SCENARIO, out=folder, observer=Stopping(3), **own_problem())
     return folder
 
 
@@ -99,13 +94,13 @@ def verified(folder: Path) -> Any:
 
 
 def resumed(folder: Path) -> Any:
-    result = hw.resume(folder, **given())
+    result = hw.resume(folder, **own_problem())
     return numbers(result), weights(result)
 
 
 def loaded(folder: Path) -> Any:
     """As `headway export` looks at a run."""
-    result = hw.load_run(folder, **given())
+    result = hw.load_run(folder, **own_problem())
     return numbers(result), weights(result)
 
 
@@ -206,7 +201,7 @@ def test_a_changed_round_is_named_with_what_is_sound(name: str, whole: Path, tmp
 def test_rounds_of_another_run_are_refused(whole: Path, tmp_path: Path) -> None:
     """Every line is sound, and the file is not this run's: told by the checkpoint, and by the summary without one."""
     folder = copied(whole, tmp_path)
-    hw.simulate("scaffold", SCENARIO.changed(seed=5), out=tmp_path / "other", **given())
+    hw.simulate("scaffold", SCENARIO.changed(seed=5), out=tmp_path / "other", **own_problem())
     shutil.copy(tmp_path / "other" / "rounds.jsonl", folder)
     refused(reported, folder, "rounds 1 to 4 are not those that the checkpoint was made with")
     shutil.rmtree(folder / "checkpoint")
@@ -284,13 +279,13 @@ def test_where_and_how_a_run_is_executed_may_be_edited(stopped: Path, tmp_path: 
     edit(folder / "scenario.toml", 'device = "cpu"', 'device = "auto"')
     edit(folder / "scenario.toml", "# data_dir =", f'data_dir = "{tmp_path}"')
     edit(folder / "scenario.toml", "rounds = 4", "rounds   = 4 # as many as the paper")
-    assert len(hw.resume(folder, **given()).records) == 4
+    assert len(hw.resume(folder, **own_problem()).records) == 4
 
 
 def test_a_changed_copy_of_a_scenario_starts_another_run(whole: Path, tmp_path: Path) -> None:
     shutil.copy(whole / "scenario.toml", tmp_path / "mine.toml")
     edit(tmp_path / "mine.toml", "rounds = 4", "rounds = 1")
-    assert len(hw.simulate("fedavg", tmp_path / "mine.toml", **given()).records) == 1
+    assert len(hw.simulate("fedavg", tmp_path / "mine.toml", **own_problem()).records) == 1
 
 
 # Manifests, summaries, studies.
@@ -394,7 +389,9 @@ def test_a_sweep_does_not_choose_among_the_undamaged(tmp_path: Path) -> None:
     """A candidate whose file was changed is not one that failed: another would be the best."""
 
     def swept() -> hw.Sweep:
-        return hw.sweep("fedavg", {"rate": [0.1, 0.2]}, SCENARIO.changed(rounds=1), out=tmp_path / "sweep", **given())
+        return hw.sweep(
+            "fedavg", {"rate": [0.1, 0.2]}, SCENARIO.changed(rounds=1), out=tmp_path / "sweep", **own_problem()
+        )
 
     best = swept().best
     assert best is not None

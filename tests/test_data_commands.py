@@ -1,4 +1,4 @@
-"""`headway data`: what is there, what is told of a split, and pictures of it."""
+"""`headway data`: what is there, what is said of a split, and pictures of it."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 import typer
 
 import headway
+from command_line import commands
 from headway.cli.main import app
 from headway.methods.catalogue import METHODS
 
@@ -112,10 +113,6 @@ def test_what_the_recipes_print_works() -> None:
         command.make_context(verb, words)
 
 
-def commands(text: str) -> list[str]:
-    return re.findall(r"^headway .+$", text, re.MULTILINE)
-
-
 def test_the_number_of_methods_is_that_of_the_catalogue() -> None:
     """It stands in the README, and nowhere else."""
     found = {name: re.findall(r"\b(\d+) methods\b", text) for name, text in TEXTS.items() if name != "CHANGELOG.md"}
@@ -124,12 +121,43 @@ def test_the_number_of_methods_is_that_of_the_catalogue() -> None:
     )
 
 
+def test_the_architecture_draws_every_floor_in_the_order_of_the_import_rule() -> None:
+    """And its table names every file of the engine."""
+    rule = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    floors = [{*layer.split(" | ")} for layer in rule["layers"] if layer != "__main__"]
+    page = PAGES["docs/architecture.md"]
+    drawing = page.partition("```text\n")[2].partition("```")[0]
+    drawn = [{*re.findall(r"^ (\w+) ", floor, re.MULTILINE)} for floor in drawing.split("─\n")]
+    assert drawn == floors
+    table = page.partition("| files of `engine` |")[2].partition("\n\n")[0]
+    named = {*re.findall(r"`(\w+)`", " ".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)))}
+    assert named == {path.stem for path in (ROOT / "src/headway/engine").glob("*.py")} - {"__init__"}
+
+
+def test_the_places_for_new_things_are_there() -> None:
+    table = PAGES["docs/architecture.md"].partition("## Where a new thing goes")[2].partition("## Glossary")[0]
+    places = {*re.findall(r"`(\w+\.py|\w+/[\w/.]+)`", table)} - {"papers/PAPER"}
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / "src" / "headway" / place).exists()] == []
+
+
 def test_the_version_has_one_source() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "headway.__version__"}
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [headway.__version__]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("README.md", r"# an extra; also: (.+)"), ("docs/index.md", r"an extra: ([^.]+\.[^.]+)\.")]
+)
+def test_every_extra_is_named_where_one_installs(name: str, line: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = re.search(line, PAGES[name])
+    assert found is not None
+    named = {*re.findall(r"\w+", found[1])} - {"pip", "install", "e", "also"}
+    assert named | {"tensorboard"} == {*project["optional-dependencies"]} - {"dev"}
 
 
 def test_the_five_papers_are_cited() -> None:
@@ -142,6 +170,17 @@ def test_make_help_says_what_every_target_does() -> None:
     targets = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[0].split()
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"^make (\w+) +\S", told, re.MULTILINE) == targets
+
+
+def test_the_fast_tests_of_make_check_are_there() -> None:
+    """Files, and tests in them: those that are named, and those that are left out."""
+    planned = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = [word.strip("'") for word in planned.splitlines()[-1].split() if "tests/" in word]
+    assert len(names) > 20
+    for name in names:
+        file, _, test = name.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {test.partition('[')[0]}" in text, name
 
 
 def test_targets_that_pages_name_exist() -> None:

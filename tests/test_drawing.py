@@ -1,4 +1,4 @@
-"""Dropout that a model calls as a function: the layer's numbers, a key of its own, the same in every executor."""
+"""Dropout that a model calls as a function: the layer's numbers, its own key, the same in every executor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conftest import SMALL, distance, played, unequal_clients
+from conftest import SMALL, distance, normal, played, unequal_clients
 from headway import random
 from headway.engine.building import build
 from headway.engine.experiment import Experiment
@@ -85,14 +85,10 @@ def test_a_function_drops_its_share_scales_the_rest_and_draws_anew_each_time(
     assert abs(float((first == 0).double().mean()) - 0.3) < 4.5 * math.sqrt(0.3 * 0.7 / 3000)
 
 
-def numbers(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 MASKS: dict[str, dict[str, object]] = {
     "none": {},
     "causal": {"is_causal": True},
-    "of numbers": {"attn_mask": numbers(5, 5, seed=9), "scale": 0.2},
+    "of numbers": {"attn_mask": normal(5, 5, seed=9), "scale": 0.2},
     "whole rows masked": {"attn_mask": torch.arange(5) > torch.tensor([[4], [0], [1], [2], [3]])},
 }
 
@@ -101,7 +97,7 @@ MASKS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("mask", list(MASKS))
 def test_attention_in_a_stack_is_torchs_own(mask: str, heads: int) -> None:
     """Written out under vmap, for as many heads of keys as of queries and for fewer."""
-    q, k, v = numbers(3, 2, 4, 5, 6, seed=1), numbers(3, 2, heads, 5, 6, seed=2), numbers(3, 2, heads, 5, 6, seed=3)
+    q, k, v = normal(3, 2, 4, 5, 6, seed=1), normal(3, 2, heads, 5, 6, seed=2), normal(3, 2, heads, 5, 6, seed=3)
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=heads < 4, **MASKS[mask])  # type: ignore[arg-type]
@@ -113,7 +109,7 @@ def test_attention_in_a_stack_is_torchs_own(mask: str, heads: int) -> None:
 
 def test_the_mean_of_dropped_attention_is_attention() -> None:
     """Over 4,000 copies; a weight's deviation is √(p/(1−p)) of it."""
-    q, k, v = (numbers(1, 5, 6, seed=seed) for seed in (1, 2, 3))
+    q, k, v = (normal(1, 5, 6, seed=seed) for seed in (1, 2, 3))
     with KeyedDraws(key()):
         many = F.scaled_dot_product_attention(*(part.expand(4000, 5, 6) for part in (q, k, v)), dropout_p=0.5)
     assert distance(many.mean(0), F.scaled_dot_product_attention(q, k, v)[0]) < 4.5 * float(v.abs().max()) / 63

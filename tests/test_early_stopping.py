@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, distance, norm_free, unequal_clients
+from conftest import SMALL, distance, own_problem
 from headway.cli.main import app
 from headway.errors import CallbackError, DamagedRun, UserError
-from headway.random import built
 from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.export import export
 from headway.runs.folder import verify
@@ -27,13 +26,9 @@ from killed_runs import Case, Moment, killed, lived
 QUICK = SMALL.changed(executor="serial", deterministic=True, checkpoint_every=3, rounds=12)
 
 
-def own() -> dict[str, Any]:
-    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
-
-
 def simulate(**given: Any) -> hw.Result:
     objects = {name: given.pop(name) for name in ("out", "callbacks") if name in given}
-    return hw.simulate("fedacg", QUICK.changed(**given), **objects, **own())
+    return hw.simulate("fedacg", QUICK.changed(**given), **objects, **own_problem())
 
 
 # ── when a run stops ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,7 +80,7 @@ def test_rounds_without_an_evaluation_are_not_counted() -> None:
 
 def test_a_number_of_the_method_is_watched_where_its_direction_is_said() -> None:
     scenario, stopping = QUICK.changed(rounds=6), hw.EarlyStopping("local_correction", 1, 1e9, higher_is_better=False)
-    result = hw.simulate("gradma", scenario, callbacks=stopping, **own())
+    result = hw.simulate("gradma", scenario, callbacks=stopping, **own_problem())
     assert len(result.records) == 2
 
 
@@ -117,12 +112,12 @@ def test_patience_is_a_setting_that_a_resume_knows(tmp_path: Path) -> None:
 
     with pytest.raises(CallbackError, match=r"callback breaks, on_round, round .*OSError: the disk is full"):
         simulate(patience=2, rounds=40, out=folder, callbacks=breaks)
-    resumed = hw.resume(folder, **own())
+    resumed = hw.resume(folder, **own_problem())
     assert (resumed.stopped, len(resumed.records)) == (whole.stopped, len(whole.records))
     text = (folder / "scenario.toml").read_text()
     (folder / "scenario.toml").write_text(text.replace("patience = 2", "patience = 3"))
     with pytest.raises(DamagedRun, match="patience is 3, but the run was made with 2"):
-        hw.load_run(folder, **own())
+        hw.load_run(folder, **own_problem())
 
 
 # ── the best model ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,12 +144,12 @@ def test_the_best_model_is_that_of_the_best_round(metric: str, kept: bool, tmp_p
     assert distance(result.best_model.state_dict(), states[best]) == 0
     if kept:
         assert [file.name for file in (tmp_path / "run/best").glob("model-*")] == [f"model-{best:07d}.safetensors"]
-        assert distance(hw.load_run(tmp_path / "run", **own()).best_model.state_dict(), states[best]) == 0
+        assert distance(hw.load_run(tmp_path / "run", **own_problem()).best_model.state_dict(), states[best]) == 0
 
 
 def test_a_run_without_a_best_model_says_how_to_keep_one(tmp_path: Path) -> None:
     simulate(out=tmp_path / "run", rounds=1)
-    for result in (hw.load_run(tmp_path / "run", **own()), simulate(rounds=1)):
+    for result in (hw.load_run(tmp_path / "run", **own_problem()), simulate(rounds=1)):
         with pytest.raises(UserError, match=r"has no best model; a run keeps one with --keep-best \(keep_best=True\)"):
             print(result.best_model)
 
@@ -169,7 +164,7 @@ def test_damage_to_the_best_model_is_found(file: str, tmp_path: Path) -> None:
     with pytest.raises(DamagedRun, match=path.name):
         verify(tmp_path / "run")
     with pytest.raises(DamagedRun, match=path.name):
-        print(hw.load_run(tmp_path / "run", **own()).best_model)
+        print(hw.load_run(tmp_path / "run", **own_problem()).best_model)
 
 
 def test_a_resume_without_it_does_not_pass_an_older_model_for_the_best(tmp_path: Path) -> None:
@@ -179,7 +174,7 @@ def test_a_resume_without_it_does_not_pass_an_older_model_for_the_best(tmp_path:
 
     with pytest.raises(CallbackError):
         simulate(out=tmp_path / "run", callbacks=[hw.KeepBest("loss"), breaks])
-    result = hw.resume(tmp_path / "run", **own())
+    result = hw.resume(tmp_path / "run", **own_problem())
     assert best_round(result, "loss") > 3
     with pytest.raises(UserError, match="has the model of round 4 for its best, but by loss that is round"):
         print(result.best_model)
@@ -199,11 +194,11 @@ def test_one_that_comes_later_says_what_it_could_not_keep(tmp_path: Path) -> Non
         simulate(rate=0.4, out=tmp_path / "run", callbacks=breaks)
     kept = hw.KeepBest()
     if after - 1 == best:
-        hw.resume(tmp_path / "run", callbacks=kept, **own())
+        hw.resume(tmp_path / "run", callbacks=kept, **own_problem())
         assert kept.best.round == best
         return
     with pytest.warns(UserWarning, match=f"the model of round {best}, the best so far .* was not kept"):
-        hw.resume(tmp_path / "run", callbacks=kept, **own())
+        hw.resume(tmp_path / "run", callbacks=kept, **own_problem())
     assert kept.best.round is not None
     assert kept.best.round >= after
 
@@ -212,7 +207,7 @@ def test_another_metric_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     simulate(out=tmp_path / "run", callbacks=hw.KeepBest("loss"), rounds=2)
     (tmp_path / "run/summary.json").unlink()
     with pytest.raises(UserError, match="keeps the model with the best loss, not accuracy"):
-        hw.resume(tmp_path / "run", callbacks=hw.KeepBest(), **own())
+        hw.resume(tmp_path / "run", callbacks=hw.KeepBest(), **own_problem())
 
 
 # ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from headway.tasks import IGNORED, METRICS, TASKS, Judged, Metric
+from headway.errors import UserError
+from headway.tasks import IGNORED, METRICS, TASKS, Judged, Metric, metric_of, task_of
 from headway.trees import leaves_of, tree_map
 
 SAMPLES, CLASSES = 41, 7
@@ -91,3 +93,34 @@ def test_perfect_answers_are_better_than_guesses(name: str, task: str) -> None:
     assert best != poor
     if metric.percent:
         assert 0 <= poor < best == 1
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_it_does_not_take_the_values_of_another_loss_for_its_own(name: str, task: str) -> None:
+    """Beside a loss of the user's own an R², an RMSE and a perplexity are what they are beside the task's."""
+    metric, (answer, _, target) = METRICS[name], CASES[task]()
+    given = TASKS[task]
+    mine = replace(given, loss=lambda output, target: 3 * given.loss(output, target) + 1)
+    expected = valued(metric, task, answer, target)
+    assert metric.value(metric.rows(mine.judged(answer, target))) == pytest.approx(expected, rel=1e-12)
+
+
+OUTPUTS, LABELS = torch.randn(4, 5, 5), torch.randint(5, (4, 5))
+UNREADABLE = {
+    "tokens, and nothing says where the classes are": (("accuracy", "top3", "perplexity"), OUTPUTS, LABELS),
+    "one logit for two classes": (("accuracy", "top3", "bits_per_character"), OUTPUTS[:, 0, :1], LABELS[:, 0] % 2),
+    "a mean and a deviation for one number": (("mae", "rmse", "r2"), OUTPUTS[:, 0, :2], OUTPUTS[:, 1, :1]),
+    "classes as numbers": (("accuracy", "perplexity"), OUTPUTS[:, 0], OUTPUTS[:, 1, 0]),
+    "another number of labels": (("exact_match",), OUTPUTS[:, 0], LABELS[:, :2] % 2),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_answer_that_it_cannot_read_beside_ones_own_loss_is_refused(what: str) -> None:
+    """Each of these would be broadcast, or read along another axis, to a number that means nothing."""
+    names, answer, target = UNREADABLE[what]
+    task = task_of(lambda output, target: output.flatten(1).mean(1))
+    for name in names:
+        with pytest.raises(UserError, match=rf"^metric '{name}': (the loss is your own|it compares)") as told:
+            metric_of(name, "own").rows_of(task.judged(answer, target))
+        assert "\n" not in str(told.value)

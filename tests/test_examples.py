@@ -80,7 +80,9 @@ def test_shakespeare_by_speaker_and_by_play(
 PAGE = (EXAMPLES.parent / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), ids=["own loss", "padding"])
+@pytest.mark.parametrize(
+    "block", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), ids=["own metric", "own loss", "own task", "padding"]
+)
 def test_python_of_the_page_of_tasks_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block, "docs/tasks.md", "exec"), {})
     assert all(float(number) > 0 for number in capsys.readouterr().out.split())

@@ -39,7 +39,7 @@ def cache() -> Path:
 
 
 def chosen(**settings: Any) -> str:
-    """What an observer is told when the run begins."""
+    """What an observer gets when the run begins."""
     seen = Stopping()
     hw.simulate("fedavg", observer=seen, **{**QUICK, **settings})
     return seen.executor
@@ -56,7 +56,7 @@ def test_two_equal_commands_give_equal_numbers(fastest: Fastest) -> None:
     assert all(torch.equal(first.model.state_dict()[name], leaf) for name, leaf in second.model.state_dict().items())
 
 
-def test_the_choice_is_told_and_kept_in_the_folder(fastest: Fastest, tmp_path: Path) -> None:
+def test_the_choice_is_reported_and_kept_in_the_folder(fastest: Fastest, tmp_path: Path) -> None:
     fastest("batched")
     assert chosen() == "batched (measured)"
     assert chosen(out=tmp_path / "run") == "batched (remembered)"

@@ -256,7 +256,7 @@ class Looking(nn.Module):
 
 @pytest.mark.parametrize("model", [Refusing(), Drawing(), Looking()], ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("executor", ["batched", "auto"])
-def test_a_model_that_cannot_be_batched_is_told_why_and_runs(model: nn.Module, executor: str) -> None:
+def test_a_model_that_cannot_be_batched_is_reported_and_runs(model: nn.Module, executor: str) -> None:
     """The numbers are serial's, also for a model that draws from torch's own generator."""
     from conftest import SMALL, unequal_clients
 
@@ -286,7 +286,7 @@ def test_a_failing_client_says_where(executor: str) -> None:
         hw.simulate("fedavg", SMALL, model=Failing(), executor=executor, **unequal_clients())
 
 
-def test_a_slot_that_writes_into_what_it_is_told_of_a_client_changes_no_other_round() -> None:
+def test_a_slot_that_writes_into_the_facts_of_a_client_changes_no_other_round() -> None:
     """Nobody should; where somebody does, every round still begins with the truth, as in every executor."""
 
     @dataclass(frozen=True)

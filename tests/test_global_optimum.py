@@ -41,7 +41,7 @@ EXACT = Scenario(
 
 
 def quadratics(alike: bool = False) -> Clients:
-    """(X_i, y_i) whose Hessians have eigenvalues from 0.4 to L along axes of their own, or all the same (`alike`)."""
+    """(X_i, y_i) whose Hessians have eigenvalues from 0.4 to L along their own axes, or all the same (`alike`)."""
     draw = np.random.default_rng(1)
     found = []
     for client, size in enumerate(SIZES):

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from conftest import NETWORKS, SMALL, distance, experiment, played, unequal_clients
-from coupled_networks import COUPLED, coupled_world
+from coupled_networks import COUPLED, coupled_experiment
 from headway import random
 from headway.engine import captured, evaluation, graphed
 from headway.engine.building import build
@@ -130,7 +130,7 @@ CASES: dict[str, dict[str, Any]] = {
     "nobody in some rounds": {"sampling": "bernoulli", "participation": 0.2},
     "more steps than one graph holds": {"steps": captured.STEPS_IN_ONE_GRAPH + 3},
     "a stream of batches": {"batches": "continued"},
-    "statistics of their own": {"buffers": "keep-local"},
+    "their own statistics": {"buffers": "keep-local"},
 }
 
 
@@ -144,7 +144,7 @@ def test_rounds_of_all_kinds_are_serial_s(name: str, case: str, layout: str) -> 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_couples_samples_is_refused_where_batches_are_short(layout: str) -> None:
     with pytest.raises(CannotExecute, match="batches are filled to one shape"):
-        make_executor(f"graphed:{layout}", coupled_world())
+        make_executor(f"graphed:{layout}", coupled_experiment())
     module = COUPLED["batch norm by hand"]()
     agrees(build(SMALL, method("fedavg"), model=module, **unequal_clients((8, 16, 4, 24, 8, 4))), layout)
 
@@ -354,7 +354,7 @@ def test_the_test_set_is_scored_in_whole_chunks(monkeypatch: pytest.MonkeyPatch,
 def test_clients_are_judged_by_captured_passes_over_their_own_samples(
     monkeypatch: pytest.MonkeyPatch, layout: str, buffers: str
 ) -> None:
-    """Beside those over the test and the training set; with statistics of their own the passes are not captured."""
+    """Beside those over the test and the training set; with their own statistics the passes are not captured."""
     chosen = experiment("fedavg", "batch_norm_dropout", client_test=0.25, global_loss=True, buffers=buffers, rounds=2)
     scored = replayed(monkeypatch)
     found, reference = graphs(chosen, layout, ClientStates())[0][-1], played(chosen)[0][-1]

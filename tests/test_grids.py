@@ -1,4 +1,4 @@
-"""Grids of a sweep: every combination, the papers' own, and what is told before anything runs."""
+"""Grids of a sweep: every combination, the papers' own, and what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from conftest import SMALL
+from conftest import SMALL, own_problem
 from headway.errors import UserError
 from headway.methods.spelling import owner, with_option
 from headway.tuning.grid import candidates, grid, named, published
 from headway.tuning.sweep import sweep
-from test_sweep import QUICK, own
+from test_sweep import QUICK
 
 
 def test_every_combination_is_a_candidate() -> None:
@@ -71,13 +71,13 @@ def test_the_grid_of_the_paper_on_fedacg() -> None:
         ({"lam": []}, "has no values"),
     ],
 )
-def test_a_bad_grid_is_told_before_anything_runs(asked: Any, said: str, tmp_path: Path) -> None:
+def test_a_bad_grid_is_reported_before_anything_runs(asked: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
-        sweep("fedacg", asked, QUICK, out=tmp_path / "sweep", **own())
+        sweep("fedacg", asked, QUICK, out=tmp_path / "sweep", **own_problem())
     assert not (tmp_path / "sweep").exists()
 
 
-def test_contradictions_are_told() -> None:
+def test_contradictions_are_reported() -> None:
     with pytest.raises(UserError, match=r"'lam' is in the grid and in 'fedacg:lam=0\.9'"):
         sweep("fedacg:lam=0.9", "lam=0.8,0.9")
     with pytest.raises(UserError, match=r"'rate' is in the grid and set to 0\.1"):
@@ -85,7 +85,7 @@ def test_contradictions_are_told() -> None:
     with pytest.raises(UserError, match="no paper searched a grid for 'fedprox\\+acg'"):
         sweep("fedprox+acg", "papers")
     with pytest.raises(UserError, match="a model of your own is given"):
-        sweep("fedacg", "model=cnn,mlp", **own())
+        sweep("fedacg", "model=cnn,mlp", **own_problem())
     with pytest.raises(UserError, match="leave --stop-at-target out"):
         sweep("fedacg", "lam=0.8", target=0.8, stop_at_target=True)
     with pytest.raises(UserError, match="budget is 5 rounds; 4 candidates of 1 seed in 2 stages need 8"):

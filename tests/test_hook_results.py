@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, experiment, played, unequal_clients
+from conftest import SMALL, experiment, played, refused, unequal_clients
 from headway.engine.round import run_round
 from headway.engine.selection import make_executor
 from headway.engine.server import initial_state
@@ -18,7 +18,7 @@ from headway.engine.states import ClientStates
 from headway.errors import ClientError, SlotError
 from headway.methods.method import Method
 from headway.vectors import Vector
-from slot_parts import direction, message, refused, slot, update, value
+from slot_parts import direction, message, slot, update, value
 
 COMPILING = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
 

@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import headway as hw
+from command_line import commands
 from conftest import experiment, played
 from headway.cli.flags import value
 from headway.cli.main import app
@@ -66,10 +67,6 @@ def tables(text: str) -> list[list[list[str]]]:
 def code(text: str) -> list[str]:
     """What is marked as code in the running text."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-
-
-def commands(text: str) -> list[str]:
-    return re.findall(r"^headway .+$", text, re.MULTILINE)
 
 
 @cache

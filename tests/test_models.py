@@ -11,27 +11,20 @@ import torch
 from hypothesis import settings
 from torch import Tensor, nn
 
+from conftest import key_tensor, normal
 from headway.engine.network import Network
 from headway.errors import UserError
 from headway.models.networks import Staged, network
 from headway.models.twins import KeyedDropout, WeightedBatchNorm, twinned
-from headway.random import built, key
+from headway.random import built
 from headway.vectors import Vector
 
 quick = settings(deadline=None, max_examples=25)
 
 
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def close(found: Any, expected: Any) -> None:
     """Equal but for the order of a float64 sum."""
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
-
-
-def words(number: int) -> Tensor:
-    return torch.tensor(key(number, "test"))
 
 
 # ── BatchNorm ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +50,7 @@ def norm_layer(kind: str, **options: Any) -> nn.Module:
     layer = LAYERS[kind][0](4, dtype=torch.float64, **options)
     with torch.no_grad():
         for number, leaf in enumerate(layer.parameters()):
-            leaf.copy_(numbers(4, seed=100 + number))
+            leaf.copy_(normal(4, seed=100 + number))
     return layer
 
 
@@ -73,7 +66,7 @@ def statistics(layer: nn.Module) -> dict[str, Tensor]:
 
 
 class Plain(nn.BatchNorm2d):
-    """A class of its own, with BatchNorm's pass."""
+    """Another class, with BatchNorm's pass."""
 
 
 class Acting(nn.BatchNorm2d):
@@ -99,7 +92,7 @@ class TestBatchNorm:
         twin = twinned(layer)
         assert isinstance(twin, WeightedBatchNorm)
         for step, size in enumerate((6, 2, 9)):
-            x, pull = (numbers(size, 4, *LAYERS[kind][1], seed=10 * step + by) for by in (0, 1))
+            x, pull = (normal(size, 4, *LAYERS[kind][1], seed=10 * step + by) for by in (0, 1))
             close(passed(twin, 3 * x + 1, pull), passed(layer, 3 * x + 1, pull))
             close(statistics(twin), statistics(layer))
         layer.eval(), twin.eval()
@@ -109,7 +102,7 @@ class TestBatchNorm:
     def test_a_layer_with_scale_but_without_shift(self) -> None:
         layer = norm_layer("1d")
         layer.bias = None
-        x, pull = numbers(6, 4), numbers(6, 4, seed=1)
+        x, pull = normal(6, 4), normal(6, 4, seed=1)
         close(passed(twinned(layer), x, pull), passed(layer, x, pull))
 
     @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -119,8 +112,8 @@ class TestBatchNorm:
         """Padded rows hold other numbers; output, gradients and statistics are those of the rows before them."""
         whole, padded = twinned(norm_layer(kind, **options)), twinned(norm_layer(kind, **options))
         for step, size in enumerate((7, 3, 4)):
-            x, pull = (numbers(size, 4, *LAYERS[kind][1], seed=10 * step + by) for by in (0, 1))
-            rest = 50 + 9 * numbers(padding, 4, *LAYERS[kind][1], seed=77 + step)
+            x, pull = (normal(size, 4, *LAYERS[kind][1], seed=10 * step + by) for by in (0, 1))
+            rest = 50 + 9 * normal(padding, 4, *LAYERS[kind][1], seed=77 + step)
             padded.headway_weight = torch.cat([torch.ones(size), torch.zeros(padding)]).double()
             y, (by_x, *by_parameters) = passed(padded, torch.cat([x, rest]), torch.cat([pull, 0 * rest]))
             expected, (expected_by_x, *expected_by_parameters) = passed(whole, x, pull)
@@ -134,14 +127,14 @@ class TestBatchNorm:
         twin = twinned(norm_layer("1d"))
         held = dict(twin.named_buffers())
         before = {name: buffer.clone() for name, buffer in held.items()}
-        twin(numbers(6, 4))
+        twin(normal(6, 4))
         assert all(torch.equal(held[name], before[name]) for name in before)
         assert not torch.equal(twin.running_mean, before["running_mean"])
 
     def test_evaluation_leaves_the_statistics_alone(self) -> None:
         twin = twinned(norm_layer("1d")).eval()
         before = statistics(twin)
-        twin(numbers(6, 4))
+        twin(normal(6, 4))
         close(statistics(twin), before)
 
 
@@ -150,7 +143,7 @@ class TestBatchNorm:
 
 def keyed(p: float, spatial: bool = False, seed: int = 0) -> KeyedDropout:
     twin = KeyedDropout(p, spatial)
-    twin.headway_key = words(seed)
+    twin.headway_key = key_tensor(seed)
     return twin
 
 
@@ -179,7 +172,7 @@ class TestDropout:
     @pytest.mark.parametrize("layer", [nn.Dropout1d(0.3), nn.Dropout2d(0.3), nn.Dropout3d(0.3)], ids=["1d", "2d", "3d"])
     def test_spatial_dropout_drops_whole_channels(self, layer: nn.Module) -> None:
         twin = twinned(layer)
-        twin.headway_key = words(3)
+        twin.headway_key = key_tensor(3)
         beyond = {nn.Dropout1d: (4,), nn.Dropout2d: (4, 3), nn.Dropout3d: (4, 3, 2)}[type(layer)]
         y = twin(torch.ones(60, 50, *beyond)).flatten(2)
         assert torch.equal(y.amin(2), y.amax(2))
@@ -188,11 +181,11 @@ class TestDropout:
 
     @pytest.mark.parametrize("spatial", [False, True])
     def test_rows_do_not_see_how_many_follow(self, spatial: bool) -> None:
-        x = numbers(9, 4, 3)
+        x = normal(9, 4, 3)
         assert torch.equal(keyed(0.5, spatial)(x)[:5], keyed(0.5, spatial)(x[:5]))
 
     def test_evaluation_and_the_two_ends(self) -> None:
-        x = numbers(5, 4)
+        x = normal(5, 4)
         assert torch.equal(keyed(0.5).eval()(x), x)
         assert torch.equal(keyed(0.0)(x), x)
         assert not keyed(1.0)(x).any()
@@ -238,7 +231,7 @@ class TestTwinned:
         kinds = [type(child) for child in module.modules()]
         before = copy.deepcopy(module.state_dict())
         twin = twinned(module)
-        twin(numbers(6, 6))
+        twin(normal(6, 6))
         with torch.no_grad():
             for leaf in twin.parameters():
                 leaf.fill_(9)
@@ -268,7 +261,7 @@ class TestTwinned:
         for child in module.modules():
             if isinstance(child, nn.Dropout):
                 child.p = 0.0
-        x = numbers(5, 6)
+        x = normal(5, 6)
         close(twin(x), module(x))
         expected = dict(module.named_buffers())
         found = {name: buffer for name, buffer in twin.named_buffers() if "headway" not in name}
@@ -292,13 +285,13 @@ class Tied(nn.Module):
 
 def other(vector: Vector, seed: int = 5) -> Vector:
     """Other numbers of the same shapes."""
-    return vector.unflat(numbers(len(vector), seed=seed))
+    return vector.unflat(normal(len(vector), seed=seed))
 
 
 def gradient(chosen: Network, w: Vector, x: Tensor) -> Vector:
     at = w.map(lambda leaf: leaf.clone().requires_grad_())
     ones = torch.ones(len(x), dtype=torch.float64)
-    output, _ = chosen.train(at, chosen.buffers, x, ones, words(0))
+    output, _ = chosen.train(at, chosen.buffers, x, ones, key_tensor(0))
     return Vector(
         dict(zip(at.leaves, torch.autograd.grad(output.logits.square().sum(), list(at.leaves.values())), strict=True))
     )
@@ -308,8 +301,8 @@ class TestNetwork:
     def test_module_and_network_have_the_same_numbers(self) -> None:
         chosen = Network(mixed())
         w = other(chosen.parameters)
-        x = numbers(6, 6)
-        _, buffers = chosen.train(w, chosen.buffers, x, torch.ones(6).double(), words(0))
+        x = normal(6, 6)
+        _, buffers = chosen.train(w, chosen.buffers, x, torch.ones(6).double(), key_tensor(0))
         module = chosen.module(w, buffers)
         again = Network(module)
         assert again.parameters.leaves.keys() == w.leaves.keys()
@@ -322,7 +315,7 @@ class TestNetwork:
         module = mixed()
         before = copy.deepcopy(module.state_dict())
         chosen = Network(module)
-        chosen.train(other(chosen.parameters), chosen.buffers, numbers(6, 6), torch.ones(6).double(), words(0))
+        chosen.train(other(chosen.parameters), chosen.buffers, normal(6, 6), torch.ones(6).double(), key_tensor(0))
         with torch.no_grad():
             chosen.module(chosen.parameters, chosen.buffers)[0].weight.fill_(3)
         chosen.to(torch.device("cpu"), torch.float32)
@@ -331,24 +324,24 @@ class TestNetwork:
 
     def test_a_training_pass_is_a_function_of_its_inputs(self) -> None:
         chosen = Network(mixed())
-        x, weight = numbers(6, 6), torch.ones(6).double()
+        x, weight = normal(6, 6), torch.ones(6).double()
         held = {name: buffer.clone() for name, buffer in chosen.buffers.items()}
-        first, after = chosen.train(chosen.parameters, chosen.buffers, x, weight, words(0))
+        first, after = chosen.train(chosen.parameters, chosen.buffers, x, weight, key_tensor(0))
         chosen.evaluate(other(chosen.parameters), after, x)
-        second, again = chosen.train(chosen.parameters, chosen.buffers, x, weight, words(0))
+        second, again = chosen.train(chosen.parameters, chosen.buffers, x, weight, key_tensor(0))
         assert torch.equal(first.logits, second.logits)
         assert all(torch.equal(after[name], again[name]) for name in after)
         assert all(torch.equal(chosen.buffers[name], held[name]) for name in held)
-        another, _ = chosen.train(chosen.parameters, chosen.buffers, x, weight, words(1))
+        another, _ = chosen.train(chosen.parameters, chosen.buffers, x, weight, key_tensor(1))
         assert not torch.equal(first.logits, another.logits)
 
     def test_padded_rows_change_nothing(self) -> None:
         chosen = Network(mixed())
-        x = numbers(5, 6)
-        padded = torch.cat([x, 30 * numbers(3, 6, seed=8)])
+        x = normal(5, 6)
+        padded = torch.cat([x, 30 * normal(3, 6, seed=8)])
         weight = torch.cat([torch.ones(5), torch.zeros(3)]).double()
-        expected, buffers = chosen.train(chosen.parameters, chosen.buffers, x, weight[:5], words(0))
-        found, after = chosen.train(chosen.parameters, chosen.buffers, padded, weight, words(0))
+        expected, buffers = chosen.train(chosen.parameters, chosen.buffers, x, weight[:5], key_tensor(0))
+        found, after = chosen.train(chosen.parameters, chosen.buffers, padded, weight, key_tensor(0))
         close(found.logits[:5], expected.logits)
         close(after, buffers)
 
@@ -356,7 +349,7 @@ class TestNetwork:
         module = Staged(nn.Dropout(0.5), nn.Dropout(0.5), nn.Linear(40, 40))
         chosen = Network(module.double(), needs=frozenset({"stages"}))
         x, ones = torch.ones(40, 40).double(), torch.ones(40).double()
-        output, _ = chosen.train(chosen.parameters, chosen.buffers, x, ones, words(0))
+        output, _ = chosen.train(chosen.parameters, chosen.buffers, x, ones, key_tensor(0))
         one, both = (stage != 0 for stage in output.stages)
         kept = float(both[one].double().mean())
         assert abs(kept - 0.5) < 4.5 * math.sqrt(0.25 / int(one.sum()))
@@ -370,7 +363,7 @@ class TestNetwork:
         filled = chosen.module(w, chosen.buffers)
         assert torch.equal(filled[0].weight, module[0].weight)
         assert [leaf.requires_grad for leaf in filled.parameters()] == [False, False, True, True]
-        x = numbers(4, 6)
+        x = normal(4, 6)
         close(chosen.evaluate(w, chosen.buffers, x), filled(x).detach())
         assert list(gradient(chosen, w, x).leaves) == ["2.weight", "2.bias"]
 
@@ -386,7 +379,7 @@ class TestNetwork:
         filled = chosen.module(w, chosen.buffers)
         assert filled.back.weight is filled.forth.weight
         assert torch.equal(filled.forth.weight, w.leaves["forth.weight"])
-        x = numbers(4, 6)
+        x = normal(4, 6)
         close(chosen.evaluate(w, chosen.buffers, x), filled(x).detach())
         expected = torch.autograd.grad(filled(x).square().sum(), list(filled.parameters()))
         close(list(gradient(chosen, w, x).leaves.values()), list(expected))
@@ -398,7 +391,7 @@ class TestNetwork:
 
     def test_local_statistics_evaluate_with_the_batch_at_hand(self) -> None:
         module = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
-        x = 5 + 2 * numbers(8, 6)
+        x = 5 + 2 * normal(8, 6)
         local, shared = Network(module, policy="keep-local"), Network(module)
         close(local.evaluate(local.parameters, local.buffers, x), module.train()(x).detach())
         assert not torch.allclose(shared.evaluate(shared.parameters, shared.buffers, x), module(x).detach())
@@ -407,7 +400,7 @@ class TestNetwork:
         chosen = Network(mixed().float()).to(torch.device("cpu"), torch.float64)
         kinds = {leaf.dtype for leaf in [*chosen.parameters.leaves.values(), *chosen.buffers.values()]}
         assert kinds == {torch.float64, torch.int64}
-        assert chosen.evaluate(chosen.parameters, chosen.buffers, numbers(2, 6)).dtype == torch.float64
+        assert chosen.evaluate(chosen.parameters, chosen.buffers, normal(2, 6)).dtype == torch.float64
 
 
 # ── stages ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -436,10 +429,10 @@ class TestStages:
     @pytest.mark.parametrize(("build", "shape"), STAGED.values(), ids=STAGED)
     def test_the_composition_of_the_stages_is_the_network(self, build: Any, shape: tuple[int, ...]) -> None:
         module = built(build, 0, "test").double()
-        x = numbers(5, *shape)
+        x = normal(5, *shape)
         whole, staged = Network(module), Network(module, needs=STAGES)
         assert staged.parameters.leaves.keys() == whole.parameters.leaves.keys()
-        arguments = (x, torch.tensor([1, 1, 1, 1, 0]).double(), words(0))
+        arguments = (x, torch.tensor([1, 1, 1, 1, 0]).double(), key_tensor(0))
         expected, buffers = whole.train(whole.parameters, whole.buffers, *arguments)
         found, after = staged.train(staged.parameters, staged.buffers, *arguments)
         assert torch.equal(found.logits, expected.logits)
@@ -459,18 +452,18 @@ class TestStages:
         module = built(build, 0, "test").double()
         chosen = Network(module, needs=STAGES)
         w, weight = chosen.parameters, torch.tensor([1, 1, 1, 1, 0]).double()
-        output, _ = chosen.train(w, chosen.buffers, numbers(5, *shape), weight, words(0))
+        output, _ = chosen.train(w, chosen.buffers, normal(5, *shape), weight, key_tensor(0))
         for stage, hidden in enumerate(output.stages):
-            assert torch.equal(chosen.resume(w, chosen.buffers, stage, hidden, weight, words(0)), output.logits)
+            assert torch.equal(chosen.resume(w, chosen.buffers, stage, hidden, weight, key_tensor(0)), output.logits)
 
     def test_a_dropout_layer_in_two_stages_drops_the_same_from_any_stage_on(self) -> None:
         drop = nn.Dropout(0.5)
         halves = [nn.Sequential(nn.Linear(6, 6), drop) for _ in range(3)]
         chosen = Network(Staged(*halves, nn.Linear(6, 3)).double(), needs=STAGES)
         w, weight = chosen.parameters, torch.ones(5).double()
-        output, _ = chosen.train(w, chosen.buffers, numbers(5, 6), weight, words(0))
+        output, _ = chosen.train(w, chosen.buffers, normal(5, 6), weight, key_tensor(0))
         for stage, hidden in enumerate(output.stages):
-            assert torch.equal(chosen.resume(w, chosen.buffers, stage, hidden, weight, words(0)), output.logits)
+            assert torch.equal(chosen.resume(w, chosen.buffers, stage, hidden, weight, key_tensor(0)), output.logits)
 
     def test_a_module_without_stages_is_refused_where_they_are_needed(self) -> None:
         Network(mixed())

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import headway as hw
-from conftest import SMALL, distance, experiment, played, unequal_clients
+from conftest import EXECUTORS, SMALL, distance, experiment, made_by, played, unequal_clients
 from headway.data.batches import plan
 from headway.engine import coupling
 from headway.engine.building import build
 from headway.engine.cost import cost
 from headway.engine.network import roles_of
 from headway.engine.selection import make_executor
-from headway.engine.serial import Serial
 from headway.engine.simulation import begin, simulate
 from headway.engine.states import ClientStates
 from headway.errors import UserError
@@ -286,21 +285,50 @@ def test_compiled_executors_agree_on_chains(spelled: str, executor: str) -> None
     assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10
 
 
-@pytest.mark.parametrize("spelled", ["scaffold+adamw:state=keep", "fedavg+muon:state=average"])
-def test_a_chain_resumes_exactly(spelled: str, tmp_path: Path) -> None:
-    chosen, store = experiment(spelled), ClientStates()
-    _, straight = played(chosen)
-    _, halfway = played(experiment(spelled, rounds=2), store=store)
-    Checkpoint(tmp_path, chosen).save(halfway, store, "serial")
+SAMPLED = {
+    ("scaffold+adamw:state=keep", "serial"),
+    ("scaffold+adamw:state=keep", "batched"),
+    ("fedavg+muon:state=average", "serial"),
+    ("fedavg+sgd:state=keep", "pool"),
+}
+PRODUCT = [
+    (f"{base}+{optimiser}{',' if ':' in optimiser else ':'}state={state}", executor)
+    for base in ("fedavg", "scaffold")
+    for optimiser in ("sgd", "sgd:nesterov=true", "adam", "adamw", "muon")
+    for state in ("reset", "keep", "average")
+    for executor in EXECUTORS
+]
+"""Every optimiser with every life of its memory in every executor: `make soak` plays those that are not sampled."""
+
+
+@pytest.mark.parametrize(
+    ("spelled", "executor"), [one if one in SAMPLED else pytest.param(*one, marks=pytest.mark.soak) for one in PRODUCT]
+)
+def test_a_chain_resumes_exactly(spelled: str, executor: str, tmp_path: Path) -> None:
+    """Bit for bit in the same executor, and within 1e-10 of serial; what clients keep is in the checkpoint."""
+    chosen, whole = experiment(spelled), ClientStates()
+    _, straight = played(chosen, executor, whole)
+    store = ClientStates()
+    _, halfway = played(experiment(spelled, rounds=2), executor, store)
+    Checkpoint(tmp_path, chosen).save(halfway, store, executor)
     progress, states = Checkpoint(tmp_path, chosen).reopen()
-    for _, progress in simulate(chosen, Serial(chosen), states, progress):  # noqa: B007, B020
-        pass
+    hand = made_by(executor, chosen)
+    try:
+        for _, progress in simulate(chosen, hand, states, progress):  # noqa: B007, B020
+            pass
+    finally:
+        hand.close()
     ends = zip(
-        leaves_of([straight.model.theta, straight.model.server]),
-        leaves_of([progress.model.theta, progress.model.server]),
+        leaves_of([straight.model.theta, straight.model.server, whole.states]),
+        leaves_of([progress.model.theta, progress.model.server, {name: states.get(name) for name in whole.states}]),
         strict=True,
     )
     assert all(torch.equal(one, two) for one, two in ends)
+    assert distance(straight.model.theta, played(chosen)[1].model.theta) < 1e-10
+
+
+def test_the_sample_is_of_the_product() -> None:
+    assert set(PRODUCT) >= SAMPLED
 
 
 @pytest.mark.parametrize("spelled", ["scaffold+adamw:state=average", "fedavg+sgd:state=keep", "fedavg+adam"])

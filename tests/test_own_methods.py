@@ -107,7 +107,7 @@ def test_a_comparison_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
     hw.compare(["fedavg"], out=tmp_path / "study", **QUICK)
 
 
-def test_where_every_method_diverges_the_first_is_told() -> None:
+def test_where_every_method_diverges_the_first_is_reported() -> None:
     with pytest.raises(Diverged, match="seed 0: round"):
         hw.compare(["fedavgm:server_rate=1e30"], **QUICK)
 

@@ -16,13 +16,14 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import headway
+from conftest import refused
 from headway.cli.main import app
 from headway.data.sources import load, present
 from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
 from headway.scenario import Scenario, scenario
-from source_files import refused
+from source_files import refused_source
 
 USERS = 6
 PAIR = (torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]))
@@ -38,14 +39,6 @@ class Answering(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.change(self.inner(x))
-
-
-def one_line(ask: Callable[[], Any], *words: str) -> None:
-    with pytest.raises(UserError) as caught:
-        ask()
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
 
 
 # ── a split that knows its clients ───────────────────────────────────────────────────────────────────────────────────
@@ -101,9 +94,9 @@ class TestAllClientsOfASplit:
         assert scenario("synthetic:1,1/natural/20x5").clients == 20
         assert scenario("fashion/dir0.3/50x10%", partition="natural").clients == 50
 
-    def test_too_many_are_told_how_to_ask_for_all(self, own: Path) -> None:
+    def test_more_clients_than_users_are_refused_with_how_to_take_all(self, own: Path) -> None:
         chosen = scenario(data=f"npz:{own}/own.npz", partition="natural", clients=60, model="linear", device="cpu")
-        one_line(lambda: build(chosen, method("fedacg")), "the data has 6 users", "--clients 6 or fewer (0 takes all)")
+        refused(lambda: build(chosen, method("fedacg")), "the data has 6 users", "--clients 6 or fewer (0 takes all)")
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,20 +125,20 @@ class TestFilesThatCannotBeRead:
         (tmp_path / "sets").mkdir()
         forbid(tmp_path / "sets")
         words = str(tmp_path / "sets"), "cannot be read: Permission denied"
-        one_line(lambda: present("mnist", tmp_path / "sets"), *words)
+        refused(lambda: present("mnist", tmp_path / "sets"), *words)
         for name in ("mnist", "cifar10", "femnist", "shakespeare", "celeba", "tiny-imagenet"):
-            refused(name, tmp_path / "sets", *words)
+            refused_source(name, tmp_path / "sets", *words)
 
     def test_a_data_folder_in_a_folder(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
         forbid(tmp_path)
-        refused("fashion", tmp_path / "sets", f"{tmp_path}/sets cannot be read: Permission denied")
+        refused_source("fashion", tmp_path / "sets", f"{tmp_path}/sets cannot be read: Permission denied")
 
     @pytest.mark.parametrize("folder", [False, True], ids=["the file", "its folder"])
     def test_an_npz_file(self, own: Path, folder: bool, forbid: Callable[[Path], None]) -> None:
         forbid(own if folder else own / "own.npz")
-        refused(f"npz:{own}/own.npz", None, f"{own}/own.npz cannot be read: Permission denied")
+        refused_source(f"npz:{own}/own.npz", None, f"{own}/own.npz cannot be read: Permission denied")
 
-    def test_nobody_is_told_to_delete_it(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
+    def test_no_message_says_to_delete_it(self, tmp_path: Path, forbid: Callable[[Path], None]) -> None:
         (tmp_path / "MNIST/raw").mkdir(parents=True)
         (tmp_path / "MNIST/raw/train-images-idx3-ubyte").write_bytes(b"\0")
         forbid(tmp_path / "MNIST/raw/train-images-idx3-ubyte")
@@ -158,7 +151,7 @@ class TestFilesThatCannotBeRead:
 
     def test_a_folder_in_place_of_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "own.npz").mkdir()
-        refused(f"npz:{tmp_path}/own.npz", None, "own.npz is a folder")
+        refused_source(f"npz:{tmp_path}/own.npz", None, "own.npz is a folder")
 
     @pytest.mark.parametrize("content", [b"x,y\n1,2\n", b""], ids=["text", "nothing"])
     def test_a_file_that_is_no_archive(self, tmp_path: Path, content: bytes) -> None:
@@ -352,15 +345,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_objects_are_refused(case: str) -> None:
     changes, words = WRONG[case]
     right: dict[str, Any] = {"model": nn.Linear(2, 3), "clients": [PAIR, PAIR], "test": PAIR}
-    one_line(lambda: headway.simulate("fedacg", **right | changes, rounds=1, device="cpu"), words)
+    refused(lambda: headway.simulate("fedacg", **right | changes, rounds=1, device="cpu"), words)
 
 
 def test_a_number_is_no_method() -> None:
-    one_line(lambda: headway.simulate(3, rounds=1), "method is of type int; give a name such as 'fedacg'")  # type: ignore[arg-type]
+    refused(lambda: headway.simulate(3, rounds=1), "method is of type int; give a name such as 'fedacg'")  # type: ignore[arg-type]
 
 
 def test_a_number_is_no_sequence_of_clients() -> None:
-    one_line(
+    refused(
         lambda: build(Scenario(), method("fedacg"), clients=7, test=PAIR),  # type: ignore[arg-type]
         "clients is of type int; it must be a sequence of datasets",
     )
@@ -389,7 +382,7 @@ def test_nan_in_a_file_is_refused_with_client_and_row(own: Path) -> None:
     np.savez(own / "own.npz", **held)
     chosen: dict[str, Any] = {"data": f"npz:{own}/own.npz", "model": "linear", "device": "cpu"}
     natural = scenario(**chosen, partition="natural")
-    one_line(lambda: headway.simulate("fedavg", natural, out=own / "run"), "client 2, row 0: the input holds nan")
+    refused(lambda: headway.simulate("fedavg", natural, out=own / "run"), "client 2, row 0: the input holds nan")
     assert not (own / "run").exists()
     held["x_train"][2, 3] = 0.0
     np.savez(own / "own.npz", **held)

@@ -82,7 +82,7 @@ def packed_text(text: str) -> bytes:
         packed_text('{"round": [1, 2], "accuracy": [0.5]}'),
     ],
 )
-def test_what_is_damaged_is_told(tmp_path: Path, content: bytes) -> None:
+def test_what_is_damaged_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / packed.NAME).write_bytes(content)
     with pytest.raises(UserError, match=r"rounds\.json\.xz is damaged: "):
         packed.read(tmp_path / packed.NAME)

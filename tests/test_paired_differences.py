@@ -101,7 +101,7 @@ def test_only_seeds_that_both_have_are_pairs() -> None:
     assert apart.plain() == {"best": "best", "verdict": "needs 3 seeds", "pairs": 0}
 
 
-def test_a_difference_without_spread_is_told_and_not_judged() -> None:
+def test_a_difference_without_spread_is_reported_and_not_judged() -> None:
     found = against_best({"slow": seeds(20, 25, 28), "fast": seeds(10, 15, 18)}, higher_is_better=False)
     assert found["fast"].word == "best"
     assert (found["slow"].word, found["slow"].difference) == ("same in every seed", Difference(3, 10))
@@ -274,7 +274,7 @@ def test_two_seeds_need_a_third() -> None:
     assert "[" not in text
 
 
-def test_pairs_that_are_fewer_than_the_seeds_are_told() -> None:
+def test_pairs_that_are_fewer_than_the_seeds_are_reported() -> None:
     study = study_of({**LEVELS, "fedavg": [*LEVELS["fedavg"], 0.82]}, rounds=200, target=0.5)
     assert "distinguishable (3 pairs)" in tables.markdown(study.summary(), SCENARIO)
 

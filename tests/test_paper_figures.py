@@ -15,8 +15,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
+from command_line import printed
 from headway.cli import main as cli
 from headway.errors import UserError
 from headway.papers import items
@@ -325,26 +325,24 @@ def test_bars_over_the_size_of_the_memory() -> None:
     assert [value for _, value in marks(axes, "o")] == printed
 
 
-def said(*arguments: str) -> str:
-    answer = CliRunner().invoke(cli.app, ["reproduce", *arguments], catch_exceptions=False)
-    assert answer.exit_code == 0
-    return answer.stdout
-
-
 def test_a_picture_from_the_shell(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     """Run, draw, and draw again from the folder: there only where a folder is given."""
     out, again = tmp_path / "out", tmp_path / "again"
     which = ["fednag/figure-4b", "--rows", "fednag,fedavg", "--rounds", "3", "--scale", "tiny", "--device", "cpu"]
-    told = said(*which, "--executor", "serial", "--data-dir", str(real_data("mnist")), "--out", str(out), "--quiet")
+    told = printed(
+        "reproduce", *which, "--executor", "serial", "--data-dir", str(real_data("mnist")), "--out", str(out), "--quiet"
+    )
     assert f"picture: {out / 'figure.png'}" in told.replace("\n", "")
     picture = (out / "figure.png").read_bytes()
     before = sorted(out.rglob("*"))
     (out / "figure.png").unlink()
-    assert "picture" not in said("fednag/figure-4b", "--from", str(out))
+    assert "picture" not in printed("reproduce", "fednag/figure-4b", "--from", str(out))
     assert not (out / "figure.png").exists()
-    assert f"picture: {again / 'figure.png'}" in said("fednag/figure-4b", "--from", str(out), "--out", str(again))
+    assert f"picture: {again / 'figure.png'}" in printed(
+        "reproduce", "fednag/figure-4b", "--from", str(out), "--out", str(again)
+    )
     assert sorted(path.name for path in again.iterdir()) == ["figure.png", "table.csv", "table.md", "table.tex"]
-    said("fednag/figure-4b", "--from", str(out), "--out", str(out), "--rounds", "3", "--format", "csv")
+    printed("reproduce", "fednag/figure-4b", "--from", str(out), "--out", str(out), "--rounds", "3", "--format", "csv")
     assert sorted(out.rglob("*")) == before
     assert (out / "figure.png").read_bytes() == picture
     about = json.loads((out / "reproduce.json").read_text(encoding="utf-8"))
@@ -396,9 +394,9 @@ def test_what_a_folder_was_made_by_stays_when_nothing_is_left_to_run(
 ) -> None:
     which = ["fednag/figure-4b", "--rows", "fedavg", "--rounds", "1", "--scale", "tiny", "--device", "cpu"]
     both = [*which, "--executor", "serial", "--data-dir", str(real_data("mnist")), "--out", str(tmp_path), "--quiet"]
-    said(*both)
+    printed("reproduce", *both)
     (tmp_path / "reproduce.json").write_text('{"scale": "tiny", "commit": "earlier"}', encoding="utf-8")
-    said(*both)
+    printed("reproduce", *both)
     assert json.loads((tmp_path / "reproduce.json").read_text(encoding="utf-8"))["commit"] == "earlier"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from command_line import printed
 from headway.cli.main import app
 from headway.errors import UserError
 from headway.papers import cost_estimate, table
@@ -53,14 +54,8 @@ def counts() -> dict[str, int]:
     return {f"{paper}/{name}": int(runs) for paper, (name, runs) in pairs}
 
 
-def said(*arguments: str) -> Any:
-    answer = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
-    assert answer.exit_code == 0
-    return answer.stdout
-
-
 def test_the_list_names_every_item_with_the_runs_the_papers_count() -> None:
-    listed = json.loads(said("--list", "--json"))
+    listed = json.loads(printed("reproduce", "--list", "--json"))
     runs = {one["item"]: one["runs"] for one in listed}
     shared = {f"{paper}/{name}" for paper, names in UNCOUNTED.items() for name in names}
     assert runs.keys() == counts().keys() | shared
@@ -76,7 +71,7 @@ def test_every_dry_run_lists_its_runs_once_and_the_published_numbers(paper: str)
     for one in every_preset():
         if one.paper != paper:
             continue
-        told = json.loads(said(one.item, "--dry-run", "--json"))
+        told = json.loads(printed("reproduce", one.item, "--dry-run", "--json"))
         runs = {json.dumps([run["method"], run["scenario"]], sort_keys=True) for run in told["runs"]}
         assert len(runs) == len(told["runs"]) == counts().get(one.item, len(plan(one).runs))
         assert all(run["seconds"] is None for run in told["runs"])  # nothing was measured, so nothing is claimed
@@ -161,7 +156,7 @@ def test_tiny_keeps_split_cohort_and_method() -> None:
     swept = [run.scenario.steps for run in plan(preset("fedagm/table-13"), scale="tiny", rows=["fedavg"]).runs]
     assert swept == [10, 14, 20]  # what a table varies is varied still
     assert small.read_as(small.cells[0], "accuracy@500") == "accuracy@30"
-    assert "SCALED DOWN" in said("fedacg/table-1a", "--dry-run", "--scale", "tiny", "--rows", "fedavg")
+    assert "SCALED DOWN" in printed("reproduce", "fedacg/table-1a", "--dry-run", "--scale", "tiny", "--rows", "fedavg")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +214,7 @@ def _preset(*methods: str, scenario: Scenario = LITTLE, seeds: int = 1, **more: 
 
 
 class Watching:
-    """Counts rounds; stops after so many, as Ctrl-C does."""
+    """Counts rounds; stops after this many, as Ctrl-C does."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.rounds: list[tuple[str, int]] = []
@@ -274,7 +269,7 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert any("failed" in message for message in watching.told)
 
 
-def test_a_data_set_that_is_not_there_is_told_once(tmp_path: Path) -> None:
+def test_a_data_set_that_is_not_there_is_reported_once(tmp_path: Path) -> None:
     """Where no run has its data there is one line, no table and no picture; where some have, they are run."""
     (tmp_path / "data").mkdir()
     there = str(tmp_path / "data")
@@ -286,7 +281,9 @@ def test_a_data_set_that_is_not_there_is_told_once(tmp_path: Path) -> None:
         reproduce(plan(one, data_dir=str(tmp_path / "nowhere")), tmp_path / "nothing", watching)
     assert not (tmp_path / "nothing").exists()
     with pytest.raises(UserError, match="39 of 39 runs failed"):
-        said(one.item, "--scale", "tiny", "--data-dir", there, "--out", str(tmp_path / "told"), "--quiet")
+        printed(
+            "reproduce", one.item, "--scale", "tiny", "--data-dir", there, "--out", str(tmp_path / "told"), "--quiet"
+        )
     assert [path.name for path in (tmp_path / "told").iterdir()] == ["reproduce.json"]
 
     here = _preset("fedavg", "fedacg")
@@ -432,13 +429,13 @@ def test_a_figure_from_the_shell(real_data: Callable[[str], Path], tmp_path: Pat
     folder, out = str(real_data("mnist")), str(tmp_path / "out")
     which = ["gradma/table-1", "--rows", "fedavg,gradma-s", "--data", "mnist/gradma0.1/100x10", "--scale", "tiny"]
     little = ["--rounds", "2", "--seeds", "1", "--device", "cpu", "--executor", "serial", "--data-dir", folder]
-    text = said(*which, *little, "--out", out, "--quiet", "--format", "csv")
+    text = printed("reproduce", *which, *little, "--out", out, "--quiet", "--format", "csv")
     lines = list(csv.DictReader(text.splitlines()))
     assert [(line["row"], line["published"]) for line in lines] == [("fedavg", "97.11"), ("gradma-s", "97.35")]
     assert all(line["scale"] == "tiny" for line in lines)
     assert all(float(line["measured"]) > 5 and not line["gap"] for line in lines)
     assert "SCALED DOWN" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
-    assert said(which[0], "--from", out, "--format", "csv", "--seeds", "1", "--rounds", "2") == text
+    assert printed("reproduce", which[0], "--from", out, "--format", "csv", "--seeds", "1", "--rounds", "2") == text
     asked = json.loads((tmp_path / "out" / "reproduce.json").read_text(encoding="utf-8"))["command"]
     assert asked.startswith("headway reproduce gradma/table-1 ")
     assert sorted(shlex.split(asked)[2:]) == sorted([*which, *little[:-2]])  # no folder of this machine

@@ -26,6 +26,7 @@ from headway.data.participation import (
     cohort,
     in_words,
     sampling,
+    wanted,
 )
 from headway.errors import UserError
 from headway.scenario import Scenario
@@ -46,7 +47,7 @@ def near(count: float, trials: int, p: float) -> bool:
 
 # Every kind.
 
-KINDS = ["fixed", "bernoulli", "replacement", "full", "cyclic:3", "dynamic:12,7,0.4,5", "authors"]
+KINDS = ["fixed", "bernoulli", "poisson", "replacement", "full", "cyclic:3", "dynamic:12,7,0.4,5", "authors"]
 
 
 @pytest.mark.parametrize("spelled", KINDS)
@@ -60,10 +61,10 @@ def test_a_cohort_is_fixed_by_seed_and_round_in_any_order_of_calls(
     for round in asked:
         found = together.draw(round)
         assert found == sampling(scenario, 12).draw(round)
-        assert found
+        assert found or spelled == "poisson"
         assert all(type(client) is int and 0 <= client < 12 for client in found)
         assert spelled == "replacement" or len(set(found)) == len(found)
-        assert spelled in ("bernoulli", "full") or len(found) == size
+        assert spelled in ("bernoulli", "poisson", "full") or len(found) == size
         assert len(found) <= together.most(60)
 
 
@@ -108,6 +109,34 @@ def test_bernoulli_with_nobody_takes_one() -> None:
     assert Bernoulli(60, 0.1, 0).most(200) == max(len(one) for one in drawn("bernoulli", 60, 0.1, 200))
 
 
+def test_poisson_takes_clients_one_by_one_and_perhaps_nobody() -> None:
+    """q for each client, q² for each pair, and |S| as a binomial has it, none among them."""
+    q = 0.3
+    chosen = drawn("poisson", 6, q)
+    singles = Counter(itertools.chain.from_iterable(chosen))
+    assert all(near(singles[client], ROUNDS, q) for client in range(6))
+    pairs = Counter(pair for found in chosen for pair in itertools.combinations(found, 2))
+    assert all(near(pairs[pair], ROUNDS, q**2) for pair in itertools.combinations(range(6), 2))
+    sizes = Counter(map(len, chosen))
+    assert sizes[0] > 0
+    for size in range(7):
+        assert near(sizes[size], ROUNDS, math.comb(6, size) * q**size * (1 - q) ** (6 - size))
+    assert all(found == sorted(set(found)) for found in chosen)
+    assert drawn("poisson", 6, 1.0, 3) == [list(range(6))] * 3
+    assert drawn("poisson", 6, 1e-12, 3) == [[]] * 3
+    few = sampling(Scenario(clients=6, participation=1e-12, sampling="poisson"), 6)
+    assert few.most(3) == 1
+    assert few.most(10**9) == 6
+
+
+@pytest.mark.parametrize(
+    ("spelled", "planned"),
+    [("fixed", 2), ("full", 12), ("poisson", 2.4), ("bernoulli", 2.4), ("cyclic:3", 2), ("own", 2)],
+)
+def test_how_many_clients_a_round_is_planned_to_have(spelled: str, planned: float) -> None:
+    assert wanted(Scenario(clients=12, participation=0.2, sampling=spelled)) == pytest.approx(planned)
+
+
 def test_replacement_draws_again_who_was_drawn() -> None:
     chosen = drawn("replacement", 5, 0.6)
     counts = Counter(itertools.chain.from_iterable(chosen))
@@ -138,7 +167,7 @@ def test_the_dynamic_set_turns_over_as_in_the_paper() -> None:
     assert np.std(replaced) == pytest.approx(math.sqrt(250 / 4), rel=0.4)  # each by itself: not a fixed number
     for before, after in itertools.pairwise(stages):
         places = np.flatnonzero(before != after)
-        assert not set(after[places].tolist()) & set(before.tolist())  # whoever comes was not active
+        assert not set(after[places].tolist()) & set(before.tolist())  # those that come were not active
     for round in (1, 100, 101, 777):
         active = set(chosen.active_at(round).tolist())
         assert active == set(stages[(round - 1) // 100].tolist())

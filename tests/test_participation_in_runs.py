@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headway
-from conftest import SIZES, SMALL, distance, experiment, played, unequal_clients
+from conftest import SIZES, SMALL, distance, experiment, played, round_lines, unequal_clients
 from headway.data.batches import planned_steps
 from headway.data.cohort import Cohort
 from headway.data.participation import Dynamic, in_words
@@ -25,7 +25,7 @@ from headway.methods.catalogue import METHODS
 from headway.runs.checkpoint import Checkpoint
 from headway.scenario import Scenario
 from killed_runs import Case, Moment, control, killed, lived
-from test_resume import assert_same_end, numbers
+from test_resume import assert_same_end
 
 STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "epochs": 1, "rounds": 3}
 
@@ -181,7 +181,7 @@ def test_both_turns_of_a_client_count_and_differ() -> None:
     assert (int(store.states[3]["cursor"]), int(store.states[1]["cursor"])) == (2 * steps[0], steps[1])
 
 
-def test_each_upload_is_told_with_its_client() -> None:
+def test_each_upload_is_reported_with_its_client() -> None:
     """A server that sees every upload has them in the order of the clients, second draws included."""
     chosen = experiment("gradma-s:memory=6")
     with chosen.arithmetic():
@@ -256,7 +256,7 @@ def test_a_killed_run_of_moving_clients_ends_as_one_left_alone(tmp_path: Path) -
     lived(case, tmp_path / "run")
     lived(case, tmp_path / "undisturbed")
     assert_same_end(tmp_path / "run", tmp_path / "undisturbed")
-    records = numbers(tmp_path / "run")
+    records = round_lines(tmp_path / "run")
     assert sum(record["partial"] for record in records) > 0
     assert sum(record["late"] for record in records) > 0
     active = Dynamic(6, 3, SMALL.seed, 4, 0.5, 2)

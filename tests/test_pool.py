@@ -182,7 +182,7 @@ def stopped(own: WorkerPool, signals: signal.Signals = signal.SIGSTOP) -> int:
 
 
 @forking
-def test_a_stopped_worker_is_told_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_worker_is_reported_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in its first client, in which a compiler may be at work, but in any after that."""
     monkeypatch.setattr(pool, "_SILENCE", 0.2)
     monkeypatch.setattr(pool, "_LOOK", 0.02)
@@ -199,7 +199,7 @@ def test_a_stopped_worker_is_told_after_a_silence(monkeypatch: pytest.MonkeyPatc
 
 
 @forking
-def test_a_message_that_a_stopped_worker_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_a_stopped_worker_does_not_take_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SILENCE", 0.1)
     monkeypatch.setattr(pool, "SHUTDOWN_SECONDS", 0.1)
     own = made(1)

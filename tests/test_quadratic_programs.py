@@ -1,4 +1,4 @@
-"""GradMA's quadratic programmes, of the server and of clients: the closest feasible vector, whatever the rows."""
+"""GradMA's quadratic programs, of the server and of clients: the closest feasible vector, whatever the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reference.cone import nearest_in_cone_exactly
 
 
 @dataclass(frozen=True)
-class Programme:
+class Program:
     p: np.ndarray
     rows: np.ndarray
     angle: float
@@ -36,7 +36,7 @@ KINDS = ("free", "zero", "parallel", "opposite", "nearly parallel", "nearly oppo
 
 
 @st.composite
-def programmes(draw: st.DrawFn, least: int = 1, most: int = 8) -> Programme:
+def programs(draw: st.DrawFn, least: int = 1, most: int = 8) -> Program:
     """Rows that are random, zero, tiny, repeated, opposite or within a small angle of another; p may be one of them."""
     width = draw(st.integers(2, 10))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=least, max_size=most))
@@ -56,10 +56,10 @@ def programmes(draw: st.DrawFn, least: int = 1, most: int = 8) -> Programme:
         rows.append(np.zeros(width) if kind == "zero" else sign * base + turned)
     scaled = np.array([row * 10.0**size for row, size in zip(rows, sizes, strict=True)])
     p = draw(st.sampled_from([numbers.normal(size=width), free[0], -free[0], 1e-9 * numbers.normal(size=width)]))
-    return Programme(p, scaled, angle if any("nearly" in kind for kind in kinds) else 1.0)
+    return Program(p, scaled, angle if any("nearly" in kind for kind in kinds) else 1.0)
 
 
-def kkt_residual(problem: Programme, found: np.ndarray) -> float:
+def kkt_residual(problem: Program, found: np.ndarray) -> float:
     """The largest violation, for ‖p‖ = 1 and unit rows, of p̃ − p = Mᵀz, z ≥ 0, Mp̃ ≥ 0 and z_i⟨M[i], p̃⟩ = 0.
 
     Together these say that p̃ is feasible and that no feasible point is closer to p.
@@ -73,24 +73,24 @@ def kkt_residual(problem: Programme, found: np.ndarray) -> float:
     return max(float(away), float(-products.min()), float(np.abs(multipliers * products).max()))
 
 
-def by_rows(problem: Programme) -> np.ndarray:
+def by_rows(problem: Program) -> np.ndarray:
     return project_rows(two_leaves(problem.p), two_leaves(problem.rows), len(problem.rows)).flat().numpy()
 
 
-def by_three(problem: Programme) -> np.ndarray:
+def by_three(problem: Program) -> np.ndarray:
     one, two, three = (two_leaves(row) for row in problem.rows)
     return project_three(two_leaves(problem.p), (one, two, three)).flat().numpy()
 
 
-@given(programmes())
+@given(programs())
 @settings(deadline=None, max_examples=1500, derandomize=True)
-def test_the_server_s_programme_gives_the_closest_feasible_vector(problem: Programme) -> None:
+def test_the_server_s_programme_gives_the_closest_feasible_vector(problem: Program) -> None:
     assert kkt_residual(problem, by_rows(problem)) < 1e-9
 
 
-@given(programmes(least=3, most=3))
+@given(programs(least=3, most=3))
 @settings(deadline=None, max_examples=400, derandomize=True)
-def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Programme) -> None:
+def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Program) -> None:
     """And the same one, as well as a residual of 1e-12 settles it for rows that are nearly parallel."""
     found = by_three(problem)
     assert kkt_residual(problem, found) < 1e-9
@@ -98,9 +98,9 @@ def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Pr
     assert np.abs(found - by_rows(problem)).max() < tolerance
 
 
-@given(programmes(least=3, most=3))
+@given(programs(least=3, most=3))
 @settings(deadline=None, max_examples=400, derandomize=True)
-def test_the_clients_programme_from_products_of_short_numbers(problem: Programme) -> None:
+def test_the_clients_programme_from_products_of_short_numbers(problem: Program) -> None:
     """In float32 it is the exact one, as well as rows rounded to float32 and nearly parallel can say."""
     p, one, two, three = (two_leaves(row).to(torch.float32) for row in (problem.p, *problem.rows))
     found = project_three(p, (one, two, three)).flat().double().numpy()
@@ -121,7 +121,7 @@ def whole(draw: np.random.Generator, big: int, count: int) -> tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("big", [1, 10**2, 10**4, 10**6, 10**7])
-def test_the_programmes_find_the_true_point_as_near_as_rounding_lets_it_be_known(big: int) -> None:
+def test_the_programs_find_the_true_point_as_near_as_rounding_lets_it_be_known(big: int) -> None:
     """Against fractions. Of rows of n digits some are at the angle 10^−n from dependence.
 
     The conditions alone hold far from it too: a constraint at this angle is broken by 10^−n of the distance.
@@ -130,7 +130,7 @@ def test_the_programmes_find_the_true_point_as_near_as_rounding_lets_it_be_known
     for turn in range(150):
         p, rows = whole(draw, big, 3 if turn % 3 == 0 else int(draw.integers(2, 5)))
         exact = nearest_in_cone_exactly(p.tolist(), rows.tolist())
-        problem = Programme(p.astype(float), rows.astype(float), 1.0)
+        problem = Program(p.astype(float), rows.astype(float), 1.0)
         limit = 4e-13 * big * np.linalg.norm(p) if big > 1 else 1e-14 * np.linalg.norm(p)
         assert np.linalg.norm(by_rows(problem) - exact) < limit
         if len(rows) == 3:
@@ -148,9 +148,9 @@ def test_a_row_nearly_opposite_to_another_counts_also_where_it_bars_little(
     That breaks the second constraint by angle · little only.
     """
     rows = np.array([[1, 0, 0], [-1, angle, 0], [0, 0, 1]], dtype=float)
-    found = project(Programme(np.array([0.5 * little, -little, 1.0]), rows, angle))
+    found = project(Program(np.array([0.5 * little, -little, 1.0]), rows, angle))
     assert np.linalg.norm(found - [0, 0, 1]) < 1e-14 / angle
-    inside = project(Programme(np.array([-0.5 * little, little, 1.0]), rows, angle))
+    inside = project(Program(np.array([-0.5 * little, little, 1.0]), rows, angle))
     assert np.linalg.norm(inside - [0, little, 1]) < 1e-14 / angle
 
 
@@ -181,7 +181,7 @@ def test_many_rows_of_a_thin_cone_have_the_point_they_were_made_for(
             rows += pair
         order = draw.permutation(count)
         table = (np.array(rows)[:count] @ turn)[order]
-        problem = Programme((p @ turn).astype(float), table.astype(float), 1.0)
+        problem = Program((p @ turn).astype(float), table.astype(float), 1.0)
         assert np.linalg.norm(by_rows(problem) - x @ turn) < 4e-13 * big * np.linalg.norm(problem.p)
 
 
@@ -237,15 +237,15 @@ def test_rounding_in_opposite_rows_is_no_constraint(angle: float, count: int) ->
         p, first, *free = draw.normal(size=(count + 1, 5))
         opposite = first + (turn % 2) * free[0]
         rows = [first, angle * draw.normal(size=5) - opposite, *free[: count - 2]]
-        problem = Programme(p, np.array(rows)[draw.permutation(count)], 1.0)
+        problem = Program(p, np.array(rows)[draw.permutation(count)], 1.0)
         assert kkt_residual(problem, by_rows(problem)) < 1e-9
         if count == 3:
             assert kkt_residual(problem, by_three(problem)) < 1e-9
 
 
-@given(programmes(), st.integers(0, 4))
+@given(programs(), st.integers(0, 4))
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_the_programme_reads_so_many_rows_and_changes_none(problem: Programme, spare: int) -> None:
+def test_the_programme_reads_so_many_rows_and_changes_none(problem: Program, spare: int) -> None:
     """Rows after the first `count` are not there: garbage in them changes nothing. No input is modified."""
     count = len(problem.rows)
     memory = two_leaves(np.concatenate([problem.rows, np.full((spare, len(problem.p)), np.nan)]))

@@ -31,7 +31,7 @@ def keys(count: int) -> Tensor:
 
 
 def arrivals(code: quantised, vector: Vector, count: int) -> Tensor:
-    """Q(x) for so many keys, shape (count, d)."""
+    """Q(x) for this many keys, shape (count, d)."""
     return vmap(lambda key: code.decode(code.encode(vector, key), vector).flat())(keys(count))
 
 

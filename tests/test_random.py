@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import headway
+from conftest import key_tensor
 from headway.random import built, fold, generator, isolated, key, uniform
 
 quick = settings(deadline=None, max_examples=50)
@@ -25,10 +26,6 @@ quick = settings(deadline=None, max_examples=50)
 WORD = st.integers(0, 2**32 - 1)
 KEYS = st.tuples(WORD, WORD)
 CPU = torch.device("cpu")
-
-
-def words(seed: int, purpose: str = "test", *coordinates: int) -> Tensor:
-    return torch.tensor(key(seed, purpose, *coordinates))
 
 
 class TestHost:
@@ -45,7 +42,7 @@ class TestHost:
         assert len(streams) == len(places)
         assert len({key(seed, purpose, *rest) for seed, purpose, *rest in places}) == len(places)
 
-    def test_coordinates_are_told_apart_by_place_and_not_by_their_digits(self) -> None:
+    def test_coordinates_differ_by_place_and_not_by_their_digits(self) -> None:
         assert len({key(0, "x", 1, 12), key(0, "x", 11, 2), key(0, "x", 112), key(0, "x", 1, 1, 2)}) == 4
         assert key(1, "x", 2) != key(2, "x", 1)
 
@@ -103,9 +100,9 @@ class TestUniform:
         )
 
     def test_what_ran_before_has_no_effect(self) -> None:
-        first = uniform(words(3), (50,))
+        first = uniform(key_tensor(3), (50,))
         torch.rand(17)
-        assert torch.equal(first, uniform(words(3), (50,)))
+        assert torch.equal(first, uniform(key_tensor(3), (50,)))
 
 
 COUNT, STREAMS, BOUND = 50_000, 20, 4.5
@@ -114,7 +111,7 @@ COUNT, STREAMS, BOUND = 50_000, 20, 4.5
 
 @pytest.fixture(scope="module")
 def streams() -> np.ndarray:
-    drawn = [uniform(words(seed, "statistics"), (COUNT,)) for seed in range(STREAMS)]
+    drawn = [uniform(key_tensor(seed, "statistics"), (COUNT,)) for seed in range(STREAMS)]
     return torch.stack(drawn).double().numpy()
 
 
@@ -158,7 +155,7 @@ class TestStatistics:
 
     def test_the_first_number_of_many_folded_keys_is_uniform_and_uncorrelated(self) -> None:
         """What a dropout layer sees over steps: key folded with 0, 1, 2, …, element 0."""
-        folded = vmap(lambda number: uniform(fold(words(0), number), (1,))[0])(torch.arange(COUNT))
+        folded = vmap(lambda number: uniform(fold(key_tensor(0), number), (1,))[0])(torch.arange(COUNT))
         centred = (folded.double().numpy() - 0.5) * math.sqrt(12)
         assert abs(centred.mean()) * math.sqrt(COUNT) < BOUND
         assert abs((centred[1:] * centred[:-1]).mean()) * math.sqrt(COUNT) < BOUND
@@ -175,7 +172,7 @@ class TestFold:
 
     def test_no_two_of_many_numbers_fold_to_the_same_key(self) -> None:
         numbers = torch.cat([torch.arange(200_000), -1 - torch.arange(50)])
-        folded = vmap(lambda number: fold(words(1), number))(numbers)
+        folded = vmap(lambda number: fold(key_tensor(1), number))(numbers)
         assert len(torch.unique(folded[:, 1])) == len(numbers), "the second word alone tells them apart"
         assert len(torch.unique(folded, dim=0)) == len(numbers)
 
@@ -186,11 +183,11 @@ class TestFold:
         assert len(torch.unique(folded, dim=0)) == len(folded) == 40_000
 
     def test_the_order_of_coordinates_matters(self) -> None:
-        assert not torch.equal(fold(fold(words(0), 1), 2), fold(fold(words(0), 2), 1))
+        assert not torch.equal(fold(fold(key_tensor(0), 1), 2), fold(fold(key_tensor(0), 2), 1))
 
     def test_each_bit_of_a_neighbouring_number_flips_half_of_the_words(self) -> None:
         """The avalanche: 2,000 pairs, each bit of 64 flips with p = ½; 4.5 deviations of the worst bit is 0.05."""
-        folded = vmap(lambda number: fold(words(2), number))(torch.arange(2001)).numpy()
+        folded = vmap(lambda number: fold(key_tensor(2), number))(torch.arange(2001)).numpy()
         flipped = folded[1:] ^ folded[:-1]
         shares = np.array([(flipped[:, word] >> bit & 1).mean() for word in (0, 1) for bit in range(32)])
         assert np.abs(shares - 0.5).max() < 4.5 * 0.5 / math.sqrt(2000)

@@ -20,7 +20,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["api", "own method"])
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["api", "task, metric, callback, optimiser", "own method"])
 def test_python_of_the_readme_runs(block: str) -> None:
     exec(compile(block, "README.md", "exec"), {})
 

@@ -74,7 +74,7 @@ def _samples() -> tuple[list[tuple[np.ndarray, np.ndarray]], tuple[np.ndarray, n
     return pairs[:-1], pairs[-1]
 
 
-def _world(
+def _experiment(
     spelled: Any, network: Callable[[], nn.Module] = lambda: nn.Linear(FEATURES, CLASSES), **settings: Any
 ) -> Experiment:
     clients, test = _samples()
@@ -224,7 +224,7 @@ METHODS: dict[str, tuple[Reference, dict[str, str]]] = {
 @pytest.mark.parametrize("spelled", METHODS)
 def test_the_trajectory_is_the_reference_one(spelled: str, variant: str) -> None:
     reference, letters = METHODS[spelled]
-    experiment = _world(spelled, **VARIANTS[variant])
+    experiment = _experiment(spelled, **VARIANTS[variant])
     found, _ = _trace(experiment, COHORTS)
     _agree(found, reference(_exported(experiment, COHORTS)), letters)
 
@@ -232,7 +232,7 @@ def test_the_trajectory_is_the_reference_one(spelled: str, variant: str) -> None
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_fednag_with_all_workers_is_the_reference_one(variant: str) -> None:
     """Yang et al. 2022, Alg. 1, as printed: every worker takes part in every round."""
-    experiment = _world("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
+    experiment = _experiment("fednag:gamma=.6", participation=1.0, **VARIANTS[variant])
     found, _ = _trace(experiment, ALL)
     _agree(found, averaging.fednag(_exported(experiment, ALL), 0.6), {"v": "velocity"})
 
@@ -242,7 +242,7 @@ def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
 
     A large rate makes the last iterate not the best.
     """
-    experiment = _world("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
+    experiment = _experiment("fednag:gamma=.9", participation=1.0, rounds=8, rate=1.5, rate_decay=1.0)
     hand = EXECUTORS["serial"](experiment)
     for _, progress in simulate(experiment, hand, ClientStates(), begin(experiment)):  # noqa: B007
         pass
@@ -262,7 +262,7 @@ def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
 def test_the_centralised_methods_train_one_client_with_everybody_s_data(
     spelled: str, reference: Reference, variant: str
 ) -> None:
-    experiment = _world(spelled, **VARIANTS[variant])
+    experiment = _experiment(spelled, **VARIANTS[variant])
     cohorts = [[0]] * 8
     problem = _exported(experiment, cohorts)
     assert [list(rows) for rows in problem.clients] == [list(range(sum(SIZES)))]
@@ -279,7 +279,7 @@ def test_the_model_before_the_first_step_matters_where_rounds_overshoot(scope: s
     tensors = TENSORS if scope == "tensor" else None
     expected = {}
     for previous in ("last", "last-or-received", "received"):
-        experiment = _world(f"gradma-w:server_rate=4,scope={scope},previous={previous}", rate=2.0, **settings)
+        experiment = _experiment(f"gradma-w:server_rate=4,scope={scope},previous={previous}", rate=2.0, **settings)
         found, _ = _trace(experiment, COHORTS)
         expected[previous] = gradma.gradma_w(_exported(experiment, COHORTS), 4.0, tensors, previous)
         _agree(found, expected[previous], {})
@@ -313,7 +313,7 @@ def test_the_references_import_numpy_and_each_other_only() -> None:
 
 
 def test_the_reference_gradient_is_the_slope_of_the_reference_loss() -> None:
-    problem = _exported(_world("fedavg"), COHORTS)
+    problem = _exported(_experiment("fedavg"), COHORTS)
     rows = problem.clients[1]
     slope = softmax_gradient(problem.start, problem.x[rows], problem.y[rows])
     for j in range(len(slope)):
@@ -324,7 +324,7 @@ def test_the_reference_gradient_is_the_slope_of_the_reference_loss() -> None:
 
 
 def test_the_clipped_variant_clips_some_gradients_and_not_others() -> None:
-    experiment = _world("fedavg", **VARIANTS["uniform-clipped"])
+    experiment = _experiment("fedavg", **VARIANTS["uniform-clipped"])
     problem = _exported(experiment, COHORTS)
     thetas = [problem.start, *(entry["theta"] for entry in averaging.fedavg(problem))]
     norms = [
@@ -439,7 +439,7 @@ DEEP_COHORTS = [[1, 0, 3], [3, 0, 5], [4, 1, 2], [0, 5, 4]]
 
 @cache
 def _deep_reference(spelled: str) -> Trace:
-    experiment = _world(spelled, _staged, steps=4, clip=2.0)
+    experiment = _experiment(spelled, _staged, steps=4, clip=2.0)
     return deep.averaged(_exported(experiment, DEEP_COHORTS), OBJECTIVES[spelled])
 
 
@@ -447,7 +447,7 @@ def _deep_reference(spelled: str) -> Trace:
 @pytest.mark.parametrize("spelled", OBJECTIVES)
 def test_a_deep_objective_trains_as_the_reference(spelled: str, executor: str) -> None:
     """Four rounds with unequal clients, absent classes, partial batches and clients that return."""
-    experiment = _world(spelled, _staged, steps=4, clip=2.0, executor=executor)
+    experiment = _experiment(spelled, _staged, steps=4, clip=2.0, executor=executor)
     found, _ = _trace(experiment, DEEP_COHORTS)
     _agree(found, _deep_reference(spelled), {})
 
@@ -459,7 +459,7 @@ def test_loss_and_gradient_of_a_deep_objective(spelled: str, client: int) -> Non
 
     That gradient is (w − w′)/η at w ≠ φ, where distillation and contrast are not at their minimum.
     """
-    experiment = _world(spelled, _staged, steps=2, weight_decay=0.0, rate_decay=1.0)
+    experiment = _experiment(spelled, _staged, steps=2, weight_decay=0.0, rate_decay=1.0)
     cohorts = [[client], [client]]
     problem = _exported(experiment, cohorts)
     found, outcomes = _trace(experiment, cohorts)
@@ -507,7 +507,7 @@ def test_calibration_with_one_class_a_client_or_a_batch_is_the_reference_one(oth
 
 def test_distillation_may_weigh_more_than_the_task() -> None:
     """CE + β·KL has no reason for β ≤ 1; only (1−β)·CE + β·KL does."""
-    experiment = _world("fedntd:beta=2,temperature=1", _staged, steps=4)
+    experiment = _experiment("fedntd:beta=2,temperature=1", _staged, steps=4)
     found, _ = _trace(experiment, DEEP_COHORTS)
     _agree(
         found, deep.averaged(_exported(experiment, DEEP_COHORTS), lambda w, *_: deep.fedntd(NETWORK, w, 2.0, 1.0)), {}
@@ -516,7 +516,7 @@ def test_distillation_may_weigh_more_than_the_task() -> None:
 
 def test_decorrelation_does_not_see_padding() -> None:
     """Clients of 3, 5 and 17 samples in one batched cohort: rows that only fill a batch change nothing."""
-    experiment = _world("feddecorr:beta=5", _staged, rate=0.1, executor="batched")
+    experiment = _experiment("feddecorr:beta=5", _staged, rate=0.1, executor="batched")
     cohorts = [[0, 4, 1], [1, 4, 0]]
     found, _ = _trace(experiment, cohorts)
     _agree(found, deep.averaged(_exported(experiment, cohorts), lambda *_: deep.feddecorr(NETWORK, 5.0)), {})
@@ -536,7 +536,7 @@ def test_momentum_goes_with_a_deep_objective(spelled: str, objective: str, looka
 
     +ACG is that of Table 7 of FedACG's submission to ICLR 2024.
     """
-    experiment = _world(spelled, _staged, steps=4)
+    experiment = _experiment(spelled, _staged, steps=4)
     found, _ = _trace(experiment, DEEP_COHORTS)
     expected = deep.averaged(_exported(experiment, DEEP_COHORTS), OBJECTIVES[objective], 0.6, lookahead)
     _agree(found, expected, {"m": "momentum"})

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import headway
-from conftest import EXECUTORS
+from conftest import EXECUTORS, round_lines, timeless
 from headway.errors import Diverged, UserError
 from headway.methods.slots import Step
 from headway.runs.checkpoint import Checkpoint
@@ -64,16 +64,6 @@ WITHOUT_ROWS = (
 )
 
 
-def timeless(content: Any) -> Any:
-    """Without what depends on the clock, and without checksums of it."""
-    return {name: value for name, value in content.items() if "seconds" not in name and name not in ("chain", "check")}
-
-
-def numbers(folder: Path) -> list[dict[str, Any]]:
-    """Every line of rounds.jsonl, without what depends on the clock."""
-    return [timeless(json.loads(line)) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-
-
 def kept_files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder and its bytes."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -81,7 +71,7 @@ def kept_files(folder: Path) -> dict[str, bytes]:
 
 def assert_same_end(folder: Path, other: Path) -> None:
     """Equal numbers, equal checkpoint bytes, and no file more or less."""
-    assert numbers(folder) == numbers(other)
+    assert round_lines(folder) == round_lines(other)
     mine, theirs = kept_files(folder), kept_files(other)
     assert sorted(mine) == sorted(theirs)
     for name in mine.keys() - {"rounds.jsonl", "summary.json"}:
@@ -161,7 +151,7 @@ def test_states_outside_memory_are_resumed_too(uninterrupted: Folders, tmp_path:
     killed(case, folder, Moment("round 3: pwrite row 2", "within"), Moment("round 8: append", "before"))
     lived(case, folder)
     reference = uninterrupted("control variates", "serial")
-    assert numbers(folder) == numbers(reference)
+    assert round_lines(folder) == round_lines(reference)
     assert kept_files(folder / "checkpoint") == kept_files(reference / "checkpoint")
 
 
@@ -230,7 +220,7 @@ def test_resuming_a_finished_run_does_nothing(uninterrupted: Folders) -> None:
     before = state()
     result = case.resume(folder)
     assert state() == before
-    assert [timeless(record) for record in result.records] == numbers(folder)
+    assert [timeless(record) for record in result.records] == round_lines(folder)
     assert json.loads(json.dumps(timeless(result.summary))).items() <= read_json(folder / "summary.json").items()
     model, loaded = result.model.state_dict(), case.load(folder).model.state_dict()
     assert all(torch.equal(model[name], loaded[name]) for name in model)
@@ -258,7 +248,7 @@ def test_an_interrupted_run_keeps_its_last_round(uninterrupted: Folders, tmp_pat
     assert read_json(folder / "checkpoint" / "manifest.json")["round"] == 4
     case.resume(folder)
     reference = uninterrupted("control variates", "serial")
-    assert numbers(folder) == numbers(reference)
+    assert round_lines(folder) == round_lines(reference)
     server = "server-0000012.safetensors"
     assert (folder / "checkpoint" / server).read_bytes() == (reference / "checkpoint" / server).read_bytes()
     assert_equal_states(client_states(case, folder), client_states(case, reference))

@@ -25,7 +25,7 @@ def one_line(refused: pytest.ExceptionInfo[UserError]) -> str:
 def test_a_folder_that_another_is_just_claiming_is_in_use(
     study: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes while the first is still writing is refused, and the first is not disturbed."""
+    """Another process that comes while the first is still writing is refused, and the first is not disturbed."""
     told: list[str] = []
     write = reserve.write_atomically
 

@@ -101,6 +101,7 @@ class TestToml:
             "# model",
             "# training",
             "# watching",
+            "# privacy",
             "# execution",
         ]
         assert [line.removeprefix("# ").split(" =")[0] for line in lines if "=" in line] == list(FIELDS)

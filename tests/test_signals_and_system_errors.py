@@ -60,7 +60,7 @@ def one_line(answer: tuple[int, str], code: int = 1) -> str:
 
 @contextlib.contextmanager
 def mounted(place: Path, options: str) -> Iterator[Path]:
-    """A small file system of its own."""
+    """A small separate file system."""
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False)
     if done.returncode:

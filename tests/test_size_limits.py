@@ -19,7 +19,7 @@ from headway.data.partition import split
 from headway.data.sources import files, load
 from headway.data.sources.arrays import NEEDED
 from headway.errors import UserError
-from source_files import picture, refused
+from source_files import picture, refused_source
 
 LABELS = np.arange(8) % 2
 
@@ -53,13 +53,13 @@ class TestPipes:
     def test_of_a_data_set(self, tmp_path: Path) -> None:
         (tmp_path / "femnist/train").mkdir(parents=True)
         with pipe(tmp_path / "femnist/train/all.json", "{}"):
-            refused("femnist", tmp_path, "all.json is not a plain file")
+            refused_source("femnist", tmp_path, "all.json is not a plain file")
 
     def test_among_images(self, tmp_path: Path) -> None:
         for name in ("train/a", "train/b", "test/a", "test/b"):
             picture(tmp_path / name / "0.png")
         with pipe(tmp_path / "train/b/1.png", "no image"):
-            refused(f"folder:{tmp_path}", None, "1.png is not a plain file")
+            refused_source(f"folder:{tmp_path}", None, "1.png is not a plain file")
 
 
 def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
@@ -79,11 +79,11 @@ class TestArrays:
     @pytest.mark.parametrize("shape", [(10**13,), (2**40, 2**40), (10**6, 10**4)], ids=["long", "beyond", "80 GB"])
     def test_a_header_that_promises_more_than_there_is(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
         name = archive(tmp_path / "own.npz", **dict.fromkeys(NEEDED, header(shape) + b"\0" * 64))
-        refused(name, None, "own.npz cannot be read as NumPy arrays: a header promises an array of shape (")
+        refused_source(name, None, "own.npz cannot be read as NumPy arrays: a header promises an array of shape (")
 
     def test_a_header_of_one_array(self, tmp_path: Path) -> None:
         (tmp_path / "own.npz").write_bytes(header((10**13,)))
-        refused(f"npz:{tmp_path}/own.npz", None, "a header promises an array of shape (10000000000000,)")
+        refused_source(f"npz:{tmp_path}/own.npz", None, "a header promises an array of shape (10000000000000,)")
 
     def test_an_archive_that_unpacks_to_far_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """With a lower limit, so that the test has no gigabyte to make. Saved unpacked it is read."""
@@ -91,7 +91,9 @@ class TestArrays:
         arrays = {"x_train": np.zeros((1000, 200)), "y_train": np.arange(1000) % 2}
         arrays |= {"x_test": arrays["x_train"], "y_test": arrays["y_train"]}
         np.savez_compressed(tmp_path / "own.npz", **arrays)
-        refused(f"npz:{tmp_path}/own.npz", None, "own.npz is refused: its ", "save it unpacked (np.savez, gunzip)")
+        refused_source(
+            f"npz:{tmp_path}/own.npz", None, "own.npz is refused: its ", "save it unpacked (np.savez, gunzip)"
+        )
         np.savez(tmp_path / "own.npz", **arrays)
         assert load(f"npz:{tmp_path}/own.npz", None).train.x.shape == (1000, 200)
 
@@ -102,13 +104,15 @@ class TestArrays:
             changed = bytearray(raw)
             changed[at] = value
             (tmp_path / "own.npz").write_bytes(changed)
-            refused(whole, None, "own.npz cannot be read as NumPy arrays: ")
+            refused_source(whole, None, "own.npz cannot be read as NumPy arrays: ")
 
     @pytest.mark.parametrize("label", [10**9, 10**15])
     def test_labels_that_are_identifiers(self, tmp_path: Path, label: int) -> None:
         y = np.array([0, label])
         np.savez(tmp_path / "own.npz", x_train=np.zeros((2, 3)), y_train=y, x_test=np.zeros((2, 3)), y_test=y)
-        refused(f"npz:{tmp_path}/own.npz", None, f"own.npz: label {label} is out of range; labels go from 0 to at most")
+        refused_source(
+            f"npz:{tmp_path}/own.npz", None, f"own.npz: label {label} is out of range; labels go from 0 to at most"
+        )
 
 
 class TestGzip:
@@ -121,25 +125,25 @@ class TestGzip:
     def test_a_file_that_unpacks_to_far_more(self, tmp_path: Path) -> None:
         """Its header says so; nothing of it is unpacked."""
         self.idx(tmp_path, (60_000, 2800, 2800), b"\0" * 100)
-        refused(
+        refused_source(
             "mnist", tmp_path, "train-images-idx3-ubyte.gz is refused: its ", "unpack to 470,400,000,000, more than"
         )
 
     def test_a_file_that_unpacks_to_more_than_it_says(self, tmp_path: Path) -> None:
         """No more is unpacked than what was promised and one byte."""
         self.idx(tmp_path, (2, 2, 2), b"\0" * 1000)
-        refused("mnist", tmp_path, "its header promises other sizes than its 25 bytes hold")
+        refused_source("mnist", tmp_path, "its header promises other sizes than its 25 bytes hold")
 
     def test_a_file_that_ends_too_early(self, tmp_path: Path) -> None:
         self.idx(tmp_path, (2, 2, 2), b"\0" * 7)
-        refused("mnist", tmp_path, "its header promises other sizes than its 23 bytes hold")
+        refused_source("mnist", tmp_path, "its header promises other sizes than its 23 bytes hold")
 
 
 class TestText:
     def test_deep_json(self, tmp_path: Path) -> None:
         (tmp_path / "femnist/train").mkdir(parents=True)
         (tmp_path / "femnist/train/all.json").write_text('{"users": ' + "[" * 200_000)
-        refused("femnist", tmp_path, "all.json is not a complete JSON file")
+        refused_source("femnist", tmp_path, "all.json is not a complete JSON file")
         (tmp_path / "rows.json").write_text("[" * 200_000)
         with pytest.raises(UserError, match=r"rows\.json' cannot be read as JSON"):
             split(f"file:{tmp_path}/rows.json", LABELS, 0, 0)
@@ -150,7 +154,7 @@ class TestText:
         for module, path in ((files, tmp_path / "shakespeare/users.json"), (own_split, tmp_path / "rows.json")):
             path.write_text("[[0, 1]]")
             monkeypatch.setattr(module, "MOST_JSON", 7)
-        refused("shakespeare", tmp_path, "users.json is refused: it has 8 bytes; a JSON file has at most 7")
+        refused_source("shakespeare", tmp_path, "users.json is refused: it has 8 bytes; a JSON file has at most 7")
         with pytest.raises(UserError, match=r"rows\.json' has 8 bytes; it may have at most 7$"):
             split(f"file:{tmp_path}/rows.json", LABELS, 0, 0)
 
@@ -170,7 +174,7 @@ class TestRequests:
             split("dirichlet:1.0", LABELS, 5, 0)
 
     def test_synthetic_users(self) -> None:
-        refused("synthetic:1,1,1000000000", None, "there are at most 10,000,000 users")
+        refused_source("synthetic:1,1,1000000000", None, "there are at most 10,000,000 users")
 
 
 def test_what_is_written_by_numpy_is_read_as_numpy_reads_it(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import headway as hw
-from conftest import SMALL, experiment, played, unequal_clients
+from conftest import SMALL, experiment, played, refused, unequal_clients
 from headway.methods.hooks import ATTRIBUTES, HOOKS, arguments, entrances, required
 from headway.methods.local.optimiser import Optimiser
 from headway.methods.method import Method
-from slot_parts import HOOK, NAME, direction, finish, refused, slot, update, value
+from slot_parts import HOOK, NAME, direction, finish, slot, update, value
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +277,7 @@ def test_following_the_advice_ends_in_a_method() -> None:
 
 @pytest.mark.parametrize("place", ["broadcast", "objective", "local", "server"])
 def test_every_slot_of_the_catalogue_is_as_its_protocol_says(place: str) -> None:
-    """Its hooks have the arguments of the protocol, in that order, and it has no public method that is none.
+    """Its hooks have the arguments of the protocol, in that order, and every public method is a hook.
 
     What the abstract `Optimiser` asks of an optimiser is not a hook.
     """

@@ -22,7 +22,7 @@ from headway.data.sources.files import Damaged
 from headway.data.sources.pickled import read_pickled
 from headway.data.sources.source import statistics
 from headway.errors import UserError
-from source_files import DRAW, Spy, owners, refused, same
+from source_files import DRAW, Spy, idx, owners, refused_source, same
 
 # ── names and constants ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -30,20 +30,20 @@ from source_files import DRAW, Spy, owners, refused, same
 class TestNames:
     @pytest.mark.parametrize("name", [name for name, entry in SOURCES.items() if not entry.argument])
     def test_what_takes_no_argument_refuses_one(self, name: str) -> None:
-        refused(f"{name}:7", None, f"data is '{name}:7'; write {name}")
-        refused(f"{name}:", None, f"write {name}")
+        refused_source(f"{name}:7", None, f"data is '{name}:7'; write {name}")
+        refused_source(f"{name}:", None, f"write {name}")
 
     @pytest.mark.parametrize("name", [name for name, entry in SOURCES.items() if entry.argument and not entry.optional])
     def test_what_takes_an_argument_asks_for_it(self, name: str) -> None:
-        refused(name, None, f"write {name}:{SOURCES[name].argument}")
-        refused(f"{name}:", None, f"write {name}:{SOURCES[name].argument}")
+        refused_source(name, None, f"write {name}:{SOURCES[name].argument}")
+        refused_source(f"{name}:", None, f"write {name}:{SOURCES[name].argument}")
 
     @pytest.mark.parametrize(
         "name", ["mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "femnist", "celeba", "shakespeare"]
     )
     def test_an_empty_data_folder_says_what_goes_where(self, name: str, tmp_path: Path) -> None:
         way = "github.com/TalwalkarLab/leaf" if name in ("femnist", "celeba", "shakespeare") else f"data get {name}"
-        refused(name, tmp_path, str(tmp_path), "put", way)
+        refused_source(name, tmp_path, str(tmp_path), "put", way)
 
     def test_profiles_have_the_constants_of_their_code(self, cifar: Path) -> None:
         """The programs of 2021 (FedAGM), 2024 (FedACG) and GradMA's of 2023 normalise images with these."""
@@ -72,10 +72,6 @@ class TestNames:
 
 
 # ── MNIST ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 @pytest.fixture
@@ -109,12 +105,12 @@ class TestMnist:
     @pytest.mark.parametrize("writers", [np.arange(5), np.arange(6.0), np.zeros((6, 1), int)])
     def test_one_writer_for_each_image(self, digits: Path, writers: np.ndarray) -> None:
         np.save(digits / "MNIST/raw/train-writers.npy", writers)
-        refused("mnist", digits, "train-writers.npy", "for each of the 6 images")
+        refused_source("mnist", digits, "train-writers.npy", "for each of the 6 images")
 
     def test_what_is_no_array_is_refused(self, digits: Path) -> None:
         for content in (b"junk", b"", pickle.dumps([1])):
             (digits / "MNIST/raw/train-writers.npy").write_bytes(content)
-            refused("mnist", digits, "train-writers.npy cannot be read as NumPy arrays", "delete it")
+            refused_source("mnist", digits, "train-writers.npy cannot be read as NumPy arrays", "delete it")
 
     @pytest.mark.parametrize(
         ("part", "content", "words"),
@@ -127,7 +123,7 @@ class TestMnist:
     )
     def test_what_does_not_fit_is_refused(self, digits: Path, part: str, content: bytes, words: str) -> None:
         (digits / "MNIST" / "raw" / part).write_bytes(content)
-        refused("mnist", digits, words, str(digits / "MNIST"))
+        refused_source("mnist", digits, words, str(digits / "MNIST"))
 
 
 # ── CIFAR ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,15 +229,15 @@ class TestCifar:
             (b"\x0a" + whole[1:], "data_batch_3.bin: label 10 is out of range; labels go from 0 to 9"),
         ):
             (folder / "data_batch_3.bin").write_bytes(content)
-            refused("cifar10", cifar, words, "headway data get cifar10")
+            refused_source("cifar10", cifar, words, "headway data get cifar10")
         (folder / "data_batch_3.bin").unlink()
-        refused("cifar10", cifar, "data_batch_3.bin is missing; put it there", "headway data get cifar10")
+        refused_source("cifar10", cifar, "data_batch_3.bin is missing; put it there", "headway data get cifar10")
 
     def test_a_wrong_class_count_is_refused(self, cifar: Path) -> None:
         (cifar / "cifar-100-binary/fine_label_names.txt").write_text("only\nthree\nnames\n")
-        refused("cifar100", cifar, "fine_label_names.txt names 3 classes; there are 100")
+        refused_source("cifar100", cifar, "fine_label_names.txt names 3 classes; there are 100")
         (cifar / "python/cifar-10-batches-py/batches.meta").write_bytes(python_2({"label_names": ["one"]}))
-        refused("cifar10", cifar / "python", "batches.meta names 1 classes; there are 10")
+        refused_source("cifar10", cifar / "python", "batches.meta names 1 classes; there are 10")
 
     def test_what_is_damaged_in_the_python_layout_is_refused(self, cifar: Path) -> None:
         x, y, _ = batch(3, 10)
@@ -260,13 +256,13 @@ class TestCifar:
             (b"<html>not found</html>", "data_batch_2 is refused: it holds the instruction b'<'"),
         ):
             path.write_bytes(content)
-            refused("cifar10", cifar / "python", "data_batch_2", words)
+            refused_source("cifar10", cifar / "python", "data_batch_2", words)
 
     @pytest.mark.parametrize("names", [5, None, "abcdefghij", [1] * 10, [["a"]] * 10])
     def test_names_that_are_no_texts_are_refused(self, cifar: Path, names: Any) -> None:
         meta = cifar / "python/cifar-10-batches-py/batches.meta"
         meta.write_bytes(pickle.dumps({"label_names": names}, 2))
-        refused("cifar10", cifar / "python", "batches.meta holds no list of names under 'label_names'")
+        refused_source("cifar10", cifar / "python", "batches.meta holds no list of names under 'label_names'")
 
 
 ARRAY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"

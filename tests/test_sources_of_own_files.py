@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from headway.data.sources import load
-from source_files import DRAW, Spy, owners, picture, refused
+from source_files import DRAW, Spy, owners, picture, refused_source
 
 # ── image files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,16 +55,18 @@ class TestTinyImageNet:
     def test_what_is_damaged_is_refused(self, tiny: Path) -> None:
         folder = tiny / "tiny-imagenet-200"
         (folder / "val/images/val_2.JPEG").unlink()
-        refused("tiny-imagenet", tiny, "val_2.JPEG is missing; put it there", "headway data get tiny-imagenet")
+        refused_source("tiny-imagenet", tiny, "val_2.JPEG is missing; put it there", "headway data get tiny-imagenet")
         whole = picture(folder / "val/images/val_2.JPEG", (64, 64))
         assert whole.shape == (3, 64, 64)
         path = folder / "train/n01/images/n01_2.JPEG"
         raw = path.read_bytes()
         for content in (raw[: len(raw) // 2], b"", b"no image"):
             path.write_bytes(content)
-            refused("tiny-imagenet", tiny, "n01_2.JPEG cannot be read as an image")
+            refused_source("tiny-imagenet", tiny, "n01_2.JPEG cannot be read as an image")
         picture(path, (64, 60))
-        refused("tiny-imagenet", tiny, "n01_2.JPEG is 64 × 60", "n03_0.JPEG is 64 × 64; they must be of one size")
+        refused_source(
+            "tiny-imagenet", tiny, "n01_2.JPEG is 64 × 60", "n03_0.JPEG is 64 × 64; they must be of one size"
+        )
 
     def test_a_wrong_class_count_is_refused(self, tiny: Path) -> None:
         folder = tiny / "tiny-imagenet-200"
@@ -75,16 +77,16 @@ class TestTinyImageNet:
             ([], "lists 0 classes"),
         ):
             (folder / "wnids.txt").write_text("\n".join(wnids))
-            refused("tiny-imagenet", tiny, words)
+            refused_source("tiny-imagenet", tiny, words)
 
     def test_an_image_of_no_class_is_refused(self, tiny: Path) -> None:
         (tiny / "tiny-imagenet-200/val/val_annotations.txt").write_text("val_0.JPEG\tn77\t0\t0\t1\t1\n")
-        refused("tiny-imagenet", tiny, "'val_0.JPEG' is of class 'n77', which wnids.txt does not list")
+        refused_source("tiny-imagenet", tiny, "'val_0.JPEG' is of class 'n77', which wnids.txt does not list")
 
     def test_without_pillow_the_extra_is_named(self, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "PIL", None)
         for name in ("tiny-imagenet", "celeba"):
-            refused(name, tiny, "pip install 'headway[images]'")
+            refused_source(name, tiny, "pip install 'headway[images]'")
 
 
 class TestFolder:
@@ -116,24 +118,24 @@ class TestFolder:
         assert load(f"folder:{tmp_path}", None).train.x.shape == (18, 3, 6, 8)
 
     def test_what_is_no_such_folder_is_refused(self, tmp_path: Path) -> None:
-        refused(f"folder:{tmp_path / 'none'}", None, "there is no folder", "none")
+        refused_source(f"folder:{tmp_path / 'none'}", None, "there is no folder", "none")
         (tmp_path / "a").mkdir()
-        refused(f"folder:{tmp_path}", None, "a holds no image")
+        refused_source(f"folder:{tmp_path}", None, "a holds no image")
         picture(tmp_path / "a/0.png")
-        refused(f"folder:{tmp_path}", None, "has 1 sub-folders")
+        refused_source(f"folder:{tmp_path}", None, "has 1 sub-folders")
         picture(tmp_path / "b/0.png")
-        refused(f"folder:{tmp_path}", None, "leaves no test images")
+        refused_source(f"folder:{tmp_path}", None, "leaves no test images")
         for number in range(10):
             picture(tmp_path / f"a/{number}.png")
         picture(tmp_path / "b/0.png", (3, 3))
-        refused(f"folder:{tmp_path}", None, "b/0.png is 3 × 3", "they must be of one size")
+        refused_source(f"folder:{tmp_path}", None, "b/0.png is 3 × 3", "they must be of one size")
         (tmp_path / "b/0.png").write_bytes(b"nothing")
-        refused(f"folder:{tmp_path}", None, "b/0.png cannot be read as an image")
+        refused_source(f"folder:{tmp_path}", None, "b/0.png cannot be read as an image")
 
     def test_both_parts_have_the_same_classes(self, tmp_path: Path) -> None:
         for place in ("train/a", "train/b", "val/a", "val/c"):
             picture(tmp_path / place / "0.png")
-        refused(f"folder:{tmp_path}", None, "must have the same sub-folders")
+        refused_source(f"folder:{tmp_path}", None, "must have the same sub-folders")
 
 
 # ── the user's own ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,15 +208,15 @@ class TestNpz:
         }
         arrays |= changes
         name = packed(tmp_path / "own.npz", **{name: array for name, array in arrays.items() if array is not None})
-        refused(name, None, "own.npz", words)
+        refused_source(name, None, "own.npz", words)
 
     def test_pickled_objects_are_refused(self, tmp_path: Path) -> None:
         spies = np.array([Spy(tmp_path / "made")], dtype=object)
-        refused(packed(tmp_path / "own.npz", x_train=spies), None, "own.npz cannot be read as NumPy arrays")
+        refused_source(packed(tmp_path / "own.npz", x_train=spies), None, "own.npz cannot be read as NumPy arrays")
         assert not (tmp_path / "made").exists()
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        refused(f"npz:{tmp_path}/none.npz", None, f"there is no file {tmp_path}/none.npz")
+        refused_source(f"npz:{tmp_path}/none.npz", None, f"there is no file {tmp_path}/none.npz")
 
 
 class Split:
@@ -293,16 +295,18 @@ class TestHuggingFace:
         features = {"f": kind("Sequence"), "t": kind("Value")}
         whole, broken = (Split(features, {"f": [[0.5], [1.5]], "t": targets}) for targets in ([0, 1], [0.0, 0.7]))
         hub["targets"] = {"train": whole, "test": broken}
-        refused("hf:one", None, "'one' has the splits train; it must have train and test")
-        refused("hf:mixed", None, "shapes (3, 4, 4) and (3, 5, 5)")
-        refused("hf:empty", None, "'empty' has an empty split")
-        refused("hf:text", None, "name two of t, l: hf:text,SAMPLES,TARGETS")
-        refused("hf:good,image,nope", None, "has no column 'nope'; it has image, label, who")
-        refused("hf:good,image", None, "write hf:NAME, hf:NAME,SAMPLES,TARGETS")
-        refused("hf:good,image,who", None, "'who' holds no numbers")
-        refused("hf:targets,f,t", None, "'t' is int64 in train and float64 in test", "both must be labels or both")
-        refused("hf:nobody/none", None, "'nobody/none' cannot be loaded")
+        refused_source("hf:one", None, "'one' has the splits train; it must have train and test")
+        refused_source("hf:mixed", None, "shapes (3, 4, 4) and (3, 5, 5)")
+        refused_source("hf:empty", None, "'empty' has an empty split")
+        refused_source("hf:text", None, "name two of t, l: hf:text,SAMPLES,TARGETS")
+        refused_source("hf:good,image,nope", None, "has no column 'nope'; it has image, label, who")
+        refused_source("hf:good,image", None, "write hf:NAME, hf:NAME,SAMPLES,TARGETS")
+        refused_source("hf:good,image,who", None, "'who' holds no numbers")
+        refused_source(
+            "hf:targets,f,t", None, "'t' is int64 in train and float64 in test", "both must be labels or both"
+        )
+        refused_source("hf:nobody/none", None, "'nobody/none' cannot be loaded")
 
     def test_without_the_library_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "datasets", None)
-        refused("hf:me/set", None, "pip install 'headway[huggingface]'")
+        refused_source("hf:me/set", None, "pip install 'headway[huggingface]'")

@@ -26,7 +26,7 @@ from headway.data.sources.text import ALPHABET, LENGTH, Stream, split_texts
 from headway.engine.building import build
 from headway.methods.spelling import method
 from headway.random import built
-from source_files import DRAW, owners, picture, refused, same
+from source_files import DRAW, owners, picture, refused_source, same, speech
 
 # ── LEAF ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,15 +85,15 @@ class TestFemnist:
     def test_arrays_that_do_not_fit_are_refused(self, tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
         (tmp_path / "femnist").mkdir()
         np.savez(tmp_path / "femnist/train.npz", **arrays)
-        refused("femnist", tmp_path, "train.npz", words)
+        refused_source("femnist", tmp_path, "train.npz", words)
 
     def test_a_missing_or_truncated_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "femnist").mkdir()
         np.savez(tmp_path / "femnist/train.npz", x=glyphs(2), y=np.zeros(2, int), user=np.zeros(2, int))
-        refused("femnist", tmp_path, "test.npz is missing")
+        refused_source("femnist", tmp_path, "test.npz is missing")
         whole = (tmp_path / "femnist/train.npz").read_bytes()
         (tmp_path / "femnist/train.npz").write_bytes(whole[:700])
-        refused("femnist", tmp_path, "train.npz cannot be read as NumPy arrays")
+        refused_source("femnist", tmp_path, "train.npz cannot be read as NumPy arrays")
 
     @pytest.mark.parametrize(
         ("x", "y", "words"),
@@ -117,7 +117,7 @@ class TestFemnist:
     def test_json_that_does_not_fit_is_refused(self, tmp_path: Path, x: list[Any], y: list[Any], words: str) -> None:
         for part in ("train", "test"):
             leaf(tmp_path / f"femnist/{part}/all.json", {"u": (x, y)})
-        refused("femnist", tmp_path, str(tmp_path / "femnist"), words)
+        refused_source("femnist", tmp_path, str(tmp_path / "femnist"), words)
 
     @pytest.mark.parametrize(
         ("content", "words"),
@@ -141,7 +141,7 @@ class TestFemnist:
     def test_what_is_no_json_of_leaf_is_refused(self, tmp_path: Path, content: str, words: str) -> None:
         (tmp_path / "femnist/train").mkdir(parents=True)
         (tmp_path / "femnist/train/all.json").write_bytes(content.encode("latin-1"))
-        refused("femnist", tmp_path, "all.json", words)
+        refused_source("femnist", tmp_path, "all.json", words)
 
 
 class TestCelebA:
@@ -165,12 +165,12 @@ class TestCelebA:
 
     def test_what_is_damaged_is_refused(self, faces: Path) -> None:
         (faces / "celeba/raw/img_align_celeba/000002.jpg").unlink()
-        refused("celeba", faces, "000002.jpg is missing", "img_align_celeba")
+        refused_source("celeba", faces, "000002.jpg is missing", "img_align_celeba")
         leaf(faces / "celeba/train/all.json", {"7": (["000001.jpg"], [2])})
-        refused("celeba", faces, "label 2 is out of range; labels go from 0 to 1")
+        refused_source("celeba", faces, "label 2 is out of range; labels go from 0 to 1")
         for name in ({}, ["000001.jpg"], 1, None):
             leaf(faces / "celeba/train/all.json", {"7": ([name], [1])})
-            refused("celeba", faces, "user '7' has images that are not names of files")
+            refused_source("celeba", faces, "user '7' has images that are not names of files")
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,10 +180,6 @@ def texts(path: Path, content: dict[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"users": list(content), "text": content}))
     return path
-
-
-def speech(length: int, seed: int = 0) -> str:
-    return "".join(ALPHABET[place] for place in np.random.default_rng(seed).integers(0, len(ALPHABET), length))
 
 
 def said(rows: Tensor) -> list[str]:
@@ -265,7 +261,7 @@ class TestShakespeare:
     def test_what_is_no_text_is_refused(self, tmp_path: Path, content: dict[str, Any], words: str) -> None:
         (tmp_path / "shakespeare").mkdir()
         (tmp_path / "shakespeare/users.json").write_text(json.dumps(content))
-        refused("shakespeare", tmp_path, "users.json", words)
+        refused_source("shakespeare", tmp_path, "users.json", words)
 
     @pytest.mark.parametrize(
         ("x", "y", "words"),
@@ -282,7 +278,7 @@ class TestShakespeare:
     )
     def test_json_that_is_no_text_is_refused(self, tmp_path: Path, x: list[Any], y: list[Any], words: str) -> None:
         leaf(tmp_path / "shakespeare/train/all.json", {"a": (x, y)})
-        refused("shakespeare", tmp_path, str(tmp_path / "shakespeare/train"), words)
+        refused_source("shakespeare", tmp_path, str(tmp_path / "shakespeare/train"), words)
 
 
 class NextCharacter(nn.Module):
@@ -390,7 +386,7 @@ class TestSynthetic:
 
     @pytest.mark.parametrize("argument", ["1", "a,b", "-1,1", "1,-1", "nan,1", "inf,1", "1,1,0", "1,1,2.5", "1,1,2,3"])
     def test_other_arguments_are_refused(self, argument: str) -> None:
-        refused(f"synthetic:{argument}", None, f"data is 'synthetic:{argument}'", "such as synthetic:1,1")
+        refused_source(f"synthetic:{argument}", None, f"data is 'synthetic:{argument}'", "such as synthetic:1,1")
 
 
 # ── the real files ───────────────────────────────────────────────────────────────────────────────────────────────────

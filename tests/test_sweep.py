@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, experiment, norm_free, unequal_clients
+from conftest import SMALL, experiment, own_problem
 from headway.cli.main import app
 from headway.data.columns import Windows
 from headway.data.federation import Federation, Samples
@@ -28,7 +28,6 @@ from headway.engine.building import build
 from headway.errors import UserError
 from headway.measure.headline import SMOOTHED
 from headway.methods.spelling import method
-from headway.random import built
 from headway.runs.start import simulate
 from headway.tuning.grid import candidates, grid
 from headway.tuning.halving import Stage, stages
@@ -39,10 +38,6 @@ from headway.tuning.table import caption, cells, markdown
 from killed_runs import CONTEXT
 
 QUICK = SMALL.changed(rounds=3, deterministic=True, executor="serial", validation=0.25)
-
-
-def own() -> dict[str, Any]:
-    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
 
 
 # ── what is held out ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -88,12 +83,12 @@ def test_windows_of_text_can_be_held_out() -> None:
     assert torch.equal(parted.test.x[:][:, 0], parted.test.y)
 
 
-def test_clients_too_small_to_hold_anything_out_are_told() -> None:
+def test_clients_too_small_to_hold_anything_out_are_reported() -> None:
     with pytest.raises(UserError, match=r"validation is 0\.1, but every client has too few samples to hold one out"):
         held_out(federation([1, 2, 3]), 0.1, 0)
 
 
-def test_a_world_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
+def test_an_experiment_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
     whole, parted = experiment("fedavg"), experiment("fedavg", validation=0.25)
     kept = sum(len(rows) for rows in parted.federation.clients)
     assert kept + len(parted.federation.test) == len(whole.federation.train)
@@ -102,17 +97,17 @@ def test_a_world_trains_on_the_rest_and_is_judged_on_what_is_held_out() -> None:
 
 
 def test_a_pooled_method_holds_out_what_the_clients_would() -> None:
-    pooled, apart = (build(QUICK, method(name), **own()) for name in ("csgd", "fedavg"))
+    pooled, apart = (build(QUICK, method(name), **own_problem()) for name in ("csgd", "fedavg"))
     assert torch.equal(pooled.federation.test.x[:], apart.federation.test.x[:])
 
 
 def test_scores_on_held_out_samples_say_so(tmp_path: Path) -> None:
-    result = simulate("fedavg", QUICK, out=tmp_path / "run", **own())
+    result = simulate("fedavg", QUICK, out=tmp_path / "run", **own_problem())
     lines = [json.loads(line) for line in (tmp_path / "run/rounds.jsonl").read_text().splitlines()]
     assert {line["measured_on"] for line in lines} == {"validation"}
     assert json.loads((tmp_path / "run/summary.json").read_text())["measured_on"] == "validation"
     assert result.summary["measured_on"] == "validation"
-    plain = simulate("fedavg", SMALL, **own())
+    plain = simulate("fedavg", SMALL, **own_problem())
     assert plain.summary["measured_on"] == "test"
     assert "measured_on" not in plain.records[0]
 
@@ -128,20 +123,22 @@ def shifted(given: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_best_is_chosen_by_validation_where_the_test_set_says_the_opposite() -> None:
     rates = (1e-6, 0.2)
-    by_test = [simulate("fedavg", SMALL.changed(rate=rate), **shifted(own())).summary["accuracy"] for rate in rates]
+    by_test = [
+        simulate("fedavg", SMALL.changed(rate=rate), **shifted(own_problem())).summary["accuracy"] for rate in rates
+    ]
     assert by_test[0] > by_test[1]
-    honest = sweep("fedavg", {"rate": rates}, QUICK, **own())
-    poisoned = sweep("fedavg", {"rate": rates}, QUICK, **shifted(own()))
+    honest = sweep("fedavg", {"rate": rates}, QUICK, **own_problem())
+    poisoned = sweep("fedavg", {"rate": rates}, QUICK, **shifted(own_problem()))
     assert honest.best is not None
     assert honest.best.candidate.values == {"rate": 0.2}
     assert poisoned.as_dict() == honest.as_dict()
 
 
 def test_scores_are_the_validation_accuracies_of_the_runs(tmp_path: Path) -> None:
-    found = sweep("fedacg", {"lam": [0.5, 0.8]}, QUICK, out=tmp_path / "sweep", seeds=2, **own())
+    found = sweep("fedacg", {"lam": [0.5, 0.8]}, QUICK, out=tmp_path / "sweep", seeds=2, **own_problem())
     for trial in found.trials:
         for seed, score in enumerate(trial.scores):
-            alone = simulate(trial.candidate.method, QUICK.changed(seed=seed), **own())
+            alone = simulate(trial.candidate.method, QUICK.changed(seed=seed), **own_problem())
             assert score == alone.summary["accuracy"]
     assert found.best is found.ranking[0]
     assert found.best is max(found.trials, key=lambda one: one.score or 0)
@@ -149,7 +146,7 @@ def test_scores_are_the_validation_accuracies_of_the_runs(tmp_path: Path) -> Non
 
 def test_a_diverged_candidate_is_listed_and_the_rest_goes_on(tmp_path: Path) -> None:
     for _ in range(2):  # the second time everything is read
-        found = sweep("fedavg", {"rate": [1e30, 0.1]}, QUICK.changed(clip=0.0), out=tmp_path / "sweep", **own())
+        found = sweep("fedavg", {"rate": [1e30, 0.1]}, QUICK.changed(clip=0.0), out=tmp_path / "sweep", **own_problem())
         assert [trial.status for trial in found.trials] == ["diverged", "finished"]
         assert "not a finite number" in str(found.trials[0].failure)
         assert found.best is found.trials[1]
@@ -189,7 +186,7 @@ def test_the_caption_tells_of_the_clients_that_took_part(tmp_path: Path) -> None
     natural = sweep("fedavg", rates, data="synthetic:1,1", partition="natural", **TINY)
     assert "natural, 3 of 30 clients a round;" in caption(natural)
     assert "10 of 10 clients a round;" in caption(sweep("fednag", rates, clients=10, **TINY))
-    assert "on own, own, 3 of 6 clients a round;" in caption(sweep("fedavg", rates, QUICK, **own()))
+    assert "on own, own, 3 of 6 clients a round;" in caption(sweep("fedavg", rates, QUICK, **own_problem()))
     for _ in range(2):  # the second time everything is read
         several = sweep("fedavg", {"cohort_size": [2, 3]}, clients=10, out=tmp_path / "sweep", **TINY)
         assert "dirichlet:0.3, 10 clients;" in caption(several)
@@ -248,11 +245,13 @@ def test_halving_keeps_to_its_budget(count: int, seeds: int, rounds: int, budget
 
 def test_halving_gives_the_best_half_more_rounds_from_its_checkpoint(tmp_path: Path) -> None:
     rates = (1e-6, 0.05, 0.1, 0.2)
-    found = sweep("fedavg", {"rate": rates}, QUICK.changed(rounds=9), budget=24, out=tmp_path / "sweep", **own())
+    found = sweep(
+        "fedavg", {"rate": rates}, QUICK.changed(rounds=9), budget=24, out=tmp_path / "sweep", **own_problem()
+    )
     assert found.stages == [Stage(4, 3), Stage(2, 9)]
     went_on = [trial for trial in found.trials if trial.status == "finished"]
     assert [trial.rounds for trial in went_on] == [9, 9]
-    first = {rate: simulate("fedavg", QUICK.changed(rate=rate), **own()).summary["accuracy"] for rate in rates}
+    first = {rate: simulate("fedavg", QUICK.changed(rate=rate), **own_problem()).summary["accuracy"] for rate in rates}
     best = sorted(rates, key=lambda rate: (-first[rate], rate))[:2]
     assert {trial.candidate.values["rate"] for trial in went_on} == set(best)
     for trial in found.trials:
@@ -261,7 +260,8 @@ def test_halving_gives_the_best_half_more_rounds_from_its_checkpoint(tmp_path: P
             assert (trial.rounds, trial.scores) == (3, (first[rate],))
         else:  # nine rounds in two stages are nine rounds
             assert (
-                trial.scores[0] == simulate("fedavg", QUICK.changed(rate=rate, rounds=9), **own()).summary["accuracy"]
+                trial.scores[0]
+                == simulate("fedavg", QUICK.changed(rate=rate, rounds=9), **own_problem()).summary["accuracy"]
             )
 
 
@@ -269,7 +269,7 @@ def test_halving_gives_the_best_half_more_rounds_from_its_checkpoint(tmp_path: P
 
 
 class Counting:
-    """Counts rounds; dies by SIGKILL after so many."""
+    """Counts rounds; dies by SIGKILL after this many."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most, self.rounds = most, 0
@@ -290,7 +290,9 @@ HALVED = QUICK.changed(rounds=9, checkpoint_every=2)
 
 
 def halved(folder: Path, observer: Counting) -> Sweep:
-    return sweep("fedacg", {"lam": [0.2, 0.5, 0.7, 0.9]}, HALVED, budget=24, out=folder, observer=observer, **own())
+    return sweep(
+        "fedacg", {"lam": [0.2, 0.5, 0.7, 0.9]}, HALVED, budget=24, out=folder, observer=observer, **own_problem()
+    )
 
 
 def _dies(folder: Path, after: int) -> None:
@@ -337,15 +339,15 @@ def test_one_that_diverged_in_a_later_stage_had_its_place_there(tmp_path: Path) 
 
 
 def test_a_folder_of_another_sweep_or_of_something_else_is_refused(tmp_path: Path) -> None:
-    sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "sweep", **own())
+    sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "sweep", **own_problem())
     with pytest.raises(UserError, match=r"another sweep \(epochs is 2, not 1\); give another folder"):
-        sweep("fedavg", {"rate": [0.1]}, QUICK, epochs=1, out=tmp_path / "sweep", **own())
+        sweep("fedavg", {"rate": [0.1]}, QUICK, epochs=1, out=tmp_path / "sweep", **own_problem())
     with pytest.raises(UserError, match=r"another sweep \(grid is"):
-        sweep("fedavg", {"rate": [0.2]}, QUICK, out=tmp_path / "sweep", **own())
+        sweep("fedavg", {"rate": [0.2]}, QUICK, out=tmp_path / "sweep", **own_problem())
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
     with pytest.raises(UserError, match="it holds other files"):
-        sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "other", **own())
+        sweep("fedavg", {"rate": [0.1]}, QUICK, out=tmp_path / "other", **own_problem())
 
 
 # ── what is printed ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ from headway.report.page.curves import curves
 from headway.runs.load import recorded
 from headway.runs.resume import lengthen
 from headway.runs.trackers.tracking import scalars
+from headway.tasks.named_metrics import metric_of
 from headway.tuning.picture import picture
 from headway.tuning.sweep import sweep
 from headway.tuning.table import cells
@@ -103,6 +104,20 @@ def test_a_run_that_is_read_again_has_the_same_headline(tmp_path: Path) -> None:
     for key in ("headline", "smoothed_largest_error", "best_largest_error", "metrics"):
         assert whole.summary[key] == resumed.summary[key] == read.summary[key]
     assert "metrics" not in read.rounds.columns
+
+
+def test_a_run_goes_on_with_the_words_that_it_was_made_with(tmp_path: Path) -> None:
+    """Whoever gives `resume` what `simulate` was given gets the run, and another word is no silent change."""
+    given = {**data("tokens"), "metrics": "bits_per_character", "out": tmp_path / "run"}
+    whole = hw.simulate("fedavg", QUICK, **given)
+    (tmp_path / "run/summary.json").unlink()
+    given.pop("out")
+    again = hw.resume(tmp_path / "run", **given)
+    assert [one["loss"] for one in again.records] == [one["loss"] for one in whole.records]
+    assert hw.load_run(tmp_path / "run", **given).summary["headline"] == "last_bits_per_character"
+    for name, value, was in (("metrics", "accuracy", "bits_per_character"), ("task", "auto", "tokens")):
+        with pytest.raises(UserError, match=f"^{name} is '{value}', but the run was made with '{was}'; leave it out"):
+            hw.resume(tmp_path / "run", **{**given, name: value})
 
 
 def test_the_lowest_loss_is_best_in_a_comparison(tmp_path: Path) -> None:
@@ -249,6 +264,8 @@ def test_without_torchmetrics_its_metrics_say_what_to_install(monkeypatch: pytes
         ("classification", "torchmetrics:F1Scor", "has no metric 'F1Scor'; did you mean 'F1Score'"),
         ("classification", "torchmetrics:ConfusionMatrix:task=multiclass:num_classes=3", "more than one number"),
         ("classification", "torchmetrics:F1Score:task", "option 'task' has no value"),
+        ("regression", "torchmetrics:TweedieDevianceScore", "does not say whether a larger one is better; say it"),
+        ("regression", "torchmetrics:R2Score:higher_is_better=2", "higher_is_better is 2; it must be true or false"),
         ("tokens", "mae", "'mae' judges regression, but the task is tokens"),
         ("regression", "mae,mae", "has 'mae' twice"),
         ("regression", "torchmetrics:JaccardIndex:task=multiclass:num_classes=3", "does not fit task regression"),
@@ -258,3 +275,13 @@ def test_metrics_that_cannot_judge_are_refused_before_the_first_round(name: str,
     pytest.importorskip("torchmetrics")
     with pytest.raises(UserError, match=words):
         PROBLEMS[name].experiment(metrics=metrics)
+
+
+def test_the_direction_of_a_metric_of_torchmetrics_may_be_said() -> None:
+    """Of a correlation torchmetrics does not say which is better."""
+    pytest.importorskip("torchmetrics")
+    for word, rises in (("true", True), ("false", False)):
+        metric = metric_of(f"torchmetrics:PearsonCorrCoef:higher_is_better={word}", "regression")
+        assert metric.higher_is_better is rises
+        numbers = torch.tensor([1.0, 2.0, 4.0])
+        assert metric.value((numbers, 3 * numbers + 1)) == pytest.approx(1)

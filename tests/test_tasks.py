@@ -1,4 +1,4 @@
-"""Regression and next characters run through the same loop, with measures of their own."""
+"""Regression and next characters run through the same loop, with their own metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headway.scenario import scenario
 from headway.tasks.known import TASKS, squared_classification
 from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import cross_entropy
-from task_problems import PROBLEMS
+from task_problems import PROBLEMS, Draw
 
 SLOPE = np.array([2.0, -1.0, 0.5])
 
@@ -248,6 +248,24 @@ def test_labels_that_a_task_does_not_learn_are_refused(targets: str, task: str, 
         build(SMALL.changed(data=data, partition="iid", clients=4, task=task), method("fedavg"), model=nn.Linear(5, 3))
 
 
+@pytest.mark.parametrize(("task", "shape"), [("binary", (24,)), ("multilabel", (24, 3))])
+def test_numbers_of_a_file_are_not_taken_for_yes_and_no(task: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """In any of its sets; 0.0 and 1.0 are."""
+    draw = np.random.default_rng(0)
+    x, sound = draw.normal(size=(24, 5)), draw.integers(0, 2, shape).astype(float)
+    for rows, what in ((slice(20, 24), "training"), (slice(3), "test"), (slice(0), "")):
+        y = sound.copy()
+        y[rows] = 0.25
+        np.savez(tmp_path / "own.npz", x_train=x[9:], y_train=y[9:], x_test=x[:9], y_test=y[:9])
+        chosen = SMALL.changed(data=f"npz:{tmp_path}/own.npz", partition="iid", clients=4, task=task)
+        model = nn.Linear(5, int(np.prod(shape[1:])))
+        if not what:
+            assert build(chosen, method("fedavg"), model=model).task.name == task
+            return
+        with pytest.raises(UserError, match=f"the {what} set has the target 0.25; the targets of task {task} are 0 an"):
+            build(chosen, method("fedavg"), model=model)
+
+
 def test_a_whole_task_of_ones_own_says_what_counts() -> None:
     """Its name is free; with units a batch's loss is the mean over these, as of tokens."""
     tokens, tokens_task = PROBLEMS["tokens"], TASKS["tokens"]
@@ -257,3 +275,22 @@ def test_a_whole_task_of_ones_own_says_what_counts() -> None:
         played(dataclasses.replace(tokens, given={"task": task}).experiment()) for task in ("tokens", own)
     )
     assert torch.equal(one.model.theta.flat(), other.model.theta.flat())
+
+
+def test_a_callback_scores_data_by_a_task_of_ones_own() -> None:
+    """With targets that do not count, whatever the task is called."""
+    tokens = PROBLEMS["tokens"]
+    given = dataclasses.replace(TASKS["tokens"], name="next letters", metrics=())
+    x, y = tokens.samples(Draw(3), 9)  # type: ignore[misc]
+    found: list[dict[str, float]] = []
+    result = hw.simulate(
+        "fedavg",
+        ALONE.changed(rounds=1, participation=1.0),
+        model=tokens.model(),
+        clients=[tokens.samples(Draw(seed), 6) for seed in range(2)],
+        test=(x, y),
+        task=given,
+        metrics="perplexity",
+        callbacks=lambda run: found.append(run.evaluate((x, y))),
+    )
+    assert found == [{name: result.records[0][name] for name in ("loss", "perplexity")}]  # type: ignore[literal-required]

@@ -97,7 +97,7 @@ def test_a_run_in_a_pipe_prints_results_only_on_standard_output(tmp_path: Path) 
     assert " · seed 0" not in answer.stdout
 
 
-def test_failed_candidates_of_a_sweep_are_told_on_standard_error(tmp_path: Path) -> None:
+def test_failed_candidates_of_a_sweep_are_reported_on_standard_error(tmp_path: Path) -> None:
     answer = said(
         f"sweep fedavg --grid rate=0.1,1e30 --clip 0 {LITTLE} --executor serial --quiet --out {tmp_path / 'sweep'}"
     )

@@ -28,14 +28,10 @@ from headway.errors import UserError
 from headway.models.networks import network
 from headway.random import built
 from headway.scenario_names import settings as named
-from source_files import MIXES, described, refused, same
+from source_files import MIXES, described, refused_source, same, speech
 
 NAME = "shakespeare-text"
 PLAYS = {"HAMLET": "HAMLET", "GHOST": "HAMLET", "PUCK": "A DREAM"}
-
-
-def speech(length: int, seed: int = 0) -> str:
-    return "".join(ALPHABET[place] for place in np.random.default_rng(seed).integers(0, len(ALPHABET), length))
 
 
 TEXTS = {"HAMLET": speech(500), "GHOST": speech(123, 1), "PUCK": speech(260, 2)}
@@ -117,7 +113,7 @@ class TestShakespeareText:
         kept = {user: text for user, text in texts.items() if min(cut := int(0.8 * len(text)), len(text) - cut) >= 2}
         users_json(tmp_path, texts)
         if not kept:
-            refused(NAME, tmp_path, "no text is long enough for training and test blocks")
+            refused_source(NAME, tmp_path, "no text is long enough for training and test blocks")
             return
         found = load(f"{NAME}:{length}", str(tmp_path))
         assert found.user_names == tuple(kept)
@@ -177,18 +173,22 @@ class TestShakespeareText:
 
     @pytest.mark.parametrize("length", ["0", "-3", "x", "1.5", "²", "64,", str(MOST_LENGTH + 1), "9" * 5000])
     def test_lengths_that_are_none_are_refused(self, folder: Path, length: str) -> None:
-        refused(f"{NAME}:{length}", folder, f"write {NAME}:LENGTH with LENGTH from 1 to 4,096, such as {NAME}:64")
+        refused_source(
+            f"{NAME}:{length}", folder, f"write {NAME}:LENGTH with LENGTH from 1 to 4,096, such as {NAME}:64"
+        )
 
     def test_an_empty_length_is_refused(self, folder: Path) -> None:
-        refused(f"{NAME}:", folder, f"data is '{NAME}:'; write {NAME}[:LENGTH]")
+        refused_source(f"{NAME}:", folder, f"data is '{NAME}:'; write {NAME}[:LENGTH]")
 
     def test_an_empty_data_folder_says_what_goes_where(self, tmp_path: Path) -> None:
-        refused(NAME, tmp_path, "must hold users.json, or all_data/*.json of LEAF; make it", "put data/all_data in")
+        refused_source(
+            NAME, tmp_path, "must hold users.json, or all_data/*.json of LEAF; make it", "put data/all_data in"
+        )
 
     def test_leafs_windows_that_were_drawn_at_random_are_refused(self, tmp_path: Path) -> None:
         all_data(tmp_path, TEXTS, "shakespeare/data/train")
         all_data(tmp_path, TEXTS, "shakespeare/data/test")
-        refused(NAME, tmp_path, "must hold users.json", "'train' and 'test' at random, so that these overlap")
+        refused_source(NAME, tmp_path, "must hold users.json", "'train' and 'test' at random, so that these overlap")
 
     def test_windows_that_are_no_text_are_refused(self, tmp_path: Path) -> None:
         text = TEXTS["HAMLET"]
@@ -206,7 +206,7 @@ class TestShakespeareText:
         ):
             data = {"a": {"x": windows, "y": letters}}
             (place / "all_data.json").write_text(json.dumps({"users": ["a"], "user_data": data}))
-            refused(NAME, tmp_path, "all_data.json: user 'a'", words)
+            refused_source(NAME, tmp_path, "all_data.json: user 'a'", words)
 
     @pytest.mark.parametrize(
         ("content", "words"),
@@ -221,7 +221,7 @@ class TestShakespeareText:
     def test_what_is_no_text_is_refused(self, tmp_path: Path, content: dict[str, Any], words: str) -> None:
         (tmp_path / "shakespeare").mkdir()
         (tmp_path / "shakespeare/users.json").write_text(json.dumps(content))
-        refused(NAME, tmp_path, "shakespeare", words)
+        refused_source(NAME, tmp_path, "shakespeare", words)
 
     def test_the_models_answer_at_each_place(self, folder: Path) -> None:
         found = load(f"{NAME}:64", str(folder))

@@ -17,10 +17,9 @@ import torch
 from typer.testing import CliRunner
 
 import headway as hw
-from conftest import SMALL, experiment, norm_free, played, unequal_clients
+from conftest import SMALL, experiment, own_problem, played
 from headway.cli.main import app
 from headway.errors import UserError
-from headway.random import built
 from headway.runs.callbacks.run import Run
 from headway.runs.trackers.tracking import NAMES, scalars, totals, trackers
 from killed_runs import CONTEXT
@@ -32,10 +31,6 @@ needs_mlflow = pytest.mark.skipif(
 needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="headway[wandb] is not there")
 BLOCK = 32768
 QUICK = SMALL.changed(rounds=7, checkpoint_every=3, deterministic=True, executor="serial")
-
-
-def own() -> dict[str, Any]:
-    return {"model": built(norm_free, 7, "test"), **unequal_clients()}
 
 
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -65,9 +60,9 @@ def test_scores_on_held_out_samples_have_other_names_and_what_is_no_number_is_le
 # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tracker_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_tracker_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no tracker 'tensorbord'; did you mean 'tensorboard'\?"):
-        hw.simulate("fedavg", QUICK, track=["tensorbord"], out=tmp_path / "run", **own())
+        hw.simulate("fedavg", QUICK, track=["tensorbord"], out=tmp_path / "run", **own_problem())
     with pytest.raises(UserError, match="no tracker 'x'"):
         hw.compare(["fedavg"], QUICK, track="x", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -79,7 +74,7 @@ def test_a_tracker_that_does_not_exist_is_told(tmp_path: Path) -> None:
     ("name", "package"),
     [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow.entities"), ("wandb", "wandb")],
 )
-def test_a_missing_package_is_told_with_its_extra(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"headway.runs.trackers.{name}", raising=False)
     with pytest.raises(UserError, match=rf"the tracker '{name}' needs .* pip install 'headway\[{name}\]'"):
@@ -88,14 +83,14 @@ def test_a_missing_package_is_told_with_its_extra(name: str, package: str, monke
 
 def test_curves_need_a_folder() -> None:
     with pytest.raises(UserError, match="write tensorboard:DIR"):
-        hw.simulate("fedavg", QUICK, track="tensorboard", **own())
+        hw.simulate("fedavg", QUICK, track="tensorboard", **own_problem())
 
 
 # ── a tracker that fails ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Listing:
-    """Lists what it is told; after some round its disk is full."""
+    """Lists what it gets; after some round its disk is full."""
 
     may_fail = True
 
@@ -115,11 +110,11 @@ class Listing:
         self.seen.append(run.status)
 
 
-def test_a_tracker_that_fails_is_told_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_fails_is_reported_once_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"broken": Listing(full=3), "whole": Listing()}
     monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: both)
     with pytest.warns(UserWarning, match="broken failed and is left out, the training goes on: no space left") as told:
-        result = hw.simulate("fedavg", QUICK, **own())
+        result = hw.simulate("fedavg", QUICK, **own_problem())
     assert len(told) == 1
     assert len(result.records) == 7
     rounds = [f"round {number}" for number in range(1, 8)]
@@ -131,7 +126,7 @@ def test_a_run_that_fails_ends_its_trackers(monkeypatch: pytest.MonkeyPatch) -> 
     tracker = Listing()
     monkeypatch.setattr("headway.runs.start.trackers", lambda track, kept=True: {"whole": tracker})
     with pytest.raises(UserError, match="finite"):
-        hw.simulate("fedavg", QUICK.changed(rate=1e30, clip=0.0), **own())
+        hw.simulate("fedavg", QUICK.changed(rate=1e30, clip=0.0), **own_problem())
     assert tracker.seen[-1] == "failed"
 
 
@@ -172,7 +167,7 @@ class Killer:
 def _dies(folder: Path, track: list[str]) -> None:
     torch.set_num_threads(1)
     os.environ["WANDB_MODE"] = "offline"  # the process was forked before a test could say so
-    hw.simulate("fedacg", QUICK, out=folder, observer=Killer(6), track=track, **own())
+    hw.simulate("fedacg", QUICK, out=folder, observer=Killer(6), track=track, **own_problem())
 
 
 def killed(folder: Path, track: list[str]) -> None:
@@ -189,7 +184,7 @@ def test_tensorboard_has_every_round_once_also_after_a_kill(tmp_path: Path) -> N
     folder, apart = tmp_path / "run", tmp_path / "boards"
     killed(folder, ["tensorboard"])
     assert [step for step, _ in curves(folder / "tensorboard")["accuracy/test"]] == [1, 2, 3, 4, 5, 6]
-    result = hw.resume(folder, track=["tensorboard", f"tensorboard:{apart}"], **own())
+    result = hw.resume(folder, track=["tensorboard", f"tensorboard:{apart}"], **own_problem())
     (elsewhere,) = {file.parent for file in apart.rglob("events*")}  # begun by the resume, and with the past
     assert elsewhere.name == "run"
     for place in (folder / "tensorboard", elsewhere):
@@ -215,7 +210,7 @@ def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
             (place / "events.out.tfevents.1.headway").touch()
 
     both = [Untidy(), hw.tracker("tensorboard")]
-    hw.simulate("fedavg", QUICK.changed(rounds=1), out=tmp_path / "run", callbacks=both, **own())
+    hw.simulate("fedavg", QUICK.changed(rounds=1), out=tmp_path / "run", callbacks=both, **own_problem())
     assert (place / "events.out.tfevents.1.other").exists()
     assert not (place / "events.out.tfevents.1.headway").exists()
 
@@ -237,7 +232,7 @@ def test_mlflow_has_every_round_once_also_after_a_kill(tmp_path: Path, monkeypat
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     folder, uri = tmp_path / "run", f"sqlite:///{tmp_path / 'mlflow.db'}"
     killed(folder, [f"mlflow:{uri}"])
-    result = hw.resume(folder, track=f"mlflow:{uri}", **own())
+    result = hw.resume(folder, track=f"mlflow:{uri}", **own_problem())
     client = importlib.import_module("mlflow.tracking").MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("headway").experiment_id])
     assert found.info.status == "FINISHED"
@@ -288,7 +283,7 @@ def test_wandb_has_every_round_once_also_after_a_kill(tmp_path: Path, monkeypatc
     folder = tmp_path / "run"
     killed(folder, ["wandb"])
     (first,) = (folder / "wandb").glob("offline-run-*")
-    result = hw.resume(folder, track="wandb:mine", callbacks=hw.tracker("wandb"), **own())
+    result = hw.resume(folder, track="wandb:mine", callbacks=hw.tracker("wandb"), **own_problem())
     files = {file.parent: file for file in (folder / "wandb").rglob("*.wandb")}
     assert len(files) == 2
     assert first not in files, "the part that was killed is written again"

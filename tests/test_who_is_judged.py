@@ -41,7 +41,7 @@ OWN = (5, 0, 12, 1, 7, 20)
 
 
 def with_tests(**more: Any) -> dict[str, Any]:
-    """Unequal clients with test sets of their own."""
+    """Unequal clients with their own test sets."""
     tests = unequal_clients(tuple(max(size, 1) for size in OWN), seed=3)["clients"]
     given = unequal_clients()
     return {**given, "test": [pair if size else None for pair, size in zip(tests, OWN, strict=True)], **more}
@@ -275,7 +275,7 @@ def test_writers_of_leaf_are_judged_on_their_own_images(tmp_path: Path) -> None:
     right = (answers(model, x[:, None] / 255.0).argmax(1).numpy() == y).astype(float)
     check(records[-1], [right[users == writer].mean() for writer in (3, 7)])
     assert records[-1]["accuracy"] == pytest.approx(right.mean()), "also of who is no client"
-    assert chosen.task_in_words.endswith("; 2 of 3 clients are judged on test samples of their own")
+    assert chosen.task_in_words.endswith("; 2 of 3 clients are judged on their own test samples")
     told = described("femnist", "--partition", "natural", "--data-dir", str(tmp_path))
     assert (told["clients"], told["clients_with_tests"]) == (3, 2)
     two = build(settings.changed(clients=2), hw.method("csgd"))
@@ -341,7 +341,7 @@ def test_own_data_without_a_test_set_is_judged_on_what_is_held_out() -> None:
     clients = unequal_clients()["clients"]
     for setting, on in (("client_test", "test"), ("validation", "validation")):
         chosen = bound({"clients": clients}, **{setting: 0.4})
-        assert f"clients are judged on {on} samples of their own" in chosen.task_in_words
+        assert f"clients are judged on their own {on} samples" in chosen.task_in_words
         tests = chosen.split.client_tests
         assert tests is not None
         assert tests.samples is chosen.split.test
@@ -362,7 +362,7 @@ def test_a_validation_has_none_of_the_clients_test_samples() -> None:
 
 
 def test_a_share_is_refused_where_clients_have_test_samples() -> None:
-    with pytest.raises(UserError, match="5 of 6 clients have test samples of their own; leave it out"):
+    with pytest.raises(UserError, match="5 of 6 clients have their own test samples; leave it out"):
         bound(with_tests(), client_test=0.2)
     with pytest.raises(UserError, match="too few samples to hold one out"):
         bound(unequal_clients(), client_test=0.01)
@@ -513,7 +513,7 @@ def _by_hand(model: nn.Module, tests: list[tuple[Any, Any]], metric: str) -> lis
 
 def test_without_test_samples_of_clients_there_is_no_table_of_them() -> None:
     result = hw.simulate("fedavg", SMALL.changed(rounds=1), model=nn.Linear(6, 3), **unequal_clients())
-    with pytest.raises(UserError, match="have no test samples of their own; give them some"):
+    with pytest.raises(UserError, match="do not have their own test samples; give them some"):
         _ = result.clients
 
 

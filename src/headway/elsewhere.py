@@ -30,6 +30,8 @@ _SETTINGS = {
     "padding": "pad_value padding_value pad_token_id",
     "weight_decay": "wd l2 l2_reg weight_decay_rate",
     "clip": "clip_norm grad_clip clip_grad gradient_clip max_grad_norm clipping clip_grad_norm gradient_clip_val",
+    "delta": "target_delta dp_delta",
+    "epsilon": "target_epsilon dp_epsilon privacy_budget max_epsilon",
     "seed": "random_seed random_state manual_seed rng_seed",
     "seeds": "num_seeds n_seeds repeats trials times num_trials",
     "eval_every": "eval_interval eval_gap eval_freq eval_frequency evaluation_frequency test_every test_interval "
@@ -56,6 +58,8 @@ _SENTENCES = {
     "lam": "it is an option of a method, written after its name: fedacg:lam=0.9",
     "fraction_evaluate": "the server's model is scored on the test set (eval_every, eval_samples)",
     "callbacks": "they are an argument of simulate, compare and resume: callbacks=[…]",
+    "noise_multiplier": "it is an option of +dp: fedavg+dp:clip=1,noise=1.2 (headway privacy finds one for an epsilon)",
+    "clipping_norm": "the bound on a client's whole upload is an option of +dp: fedavg+dp:clip=1,noise=1.2",
 }
 _SAME = {
     "optimizer": "optimiser local_optimizer client_optimizer local_optimiser client_optimiser optim opt",
@@ -66,6 +70,8 @@ _SAME = {
     "lam": "beta gamma temperature bits tau rho",
     "fraction_evaluate": "fraction_eval min_evaluate_clients",
     "callbacks": "callback",
+    "noise_multiplier": "noise dp_noise sigma noise_scale server_noise",
+    "clipping_norm": "l2_norm_clip dp_clip clipping_threshold client_clip",
 }
 SETTINGS = {word: ours for ours, words in _SETTINGS.items() for word in words.split()}
 """Headway's name of a setting or argument, by its name in other libraries."""

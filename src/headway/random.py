@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -55,6 +56,29 @@ class Drawing:
             "uinteger": 0,
         }
         return self._drawing
+
+
+Normals = Callable[[tuple[int, ...]], Tensor]
+"""Draws standard normal numbers of a shape, float64 on the CPU; each call goes on where the one before ended."""
+
+
+def normals(seed: int, purpose: str, *coordinates: int) -> Normals:
+    """Standard normal numbers for one purpose: those of `generator`, so everybody who has the seed can draw them."""
+    draw = generator(seed, purpose, *coordinates)
+    return lambda shape: torch.from_numpy(np.asarray(draw.standard_normal(shape)))
+
+
+def secret_normals(shape: tuple[int, ...]) -> Tensor:
+    """Standard normal numbers from the system's source of secrets, which nobody can draw again (Box and Muller 1958).
+
+    Each pair is of two numbers of 53 bits, so none is beyond 8.6.
+    """
+    count = math.prod(shape)
+    words = np.frombuffer(secrets.token_bytes(16 * -(-count // 2)), "<u8").reshape(2, -1) >> np.uint64(11)
+    radius = np.sqrt(-2 * np.log((words[0] + 1) * 2.0**-53))
+    angle = 2 * math.pi * 2.0**-53 * words[1]
+    found = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+    return torch.from_numpy(found.reshape(shape))
 
 
 def legacy_choices(seed: int, population: int, size: int) -> Iterator[np.ndarray]:

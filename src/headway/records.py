@@ -38,8 +38,9 @@ class OverClients(TypedDict, total=False):
     client_quantiles: list[float] | tuple[float, ...]
     """The numbers of all clients at 0 %, 5 %, …, 100 %, from the least to the largest."""
     client_accuracy_std: float
-    """Of the proxy: the deviation of the clients' accuracies, and the mean of the lowest tenth."""
+    """The deviation of the clients' accuracies, where they are a proxy."""
     client_accuracy_low: float
+    """The mean of their lowest tenth."""
 
 
 class RoundRecord(OverClients):
@@ -74,6 +75,8 @@ class RoundRecord(OverClients):
 
     metrics: NotRequired[list[MetricRecord]]
     """In the first round only, where it is not the accuracy alone: the task's metrics, the headline first."""
+    epsilon: NotRequired[float]
+    """Of a private method: ε of all rounds up to this one, at the scenario's δ."""
     measured_on: NotRequired[str]
     """`validation` where samples are held out; else the scores are of the test set."""
     loss: NotRequired[float]

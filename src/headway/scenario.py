@@ -37,6 +37,7 @@ _ROLE_OF_GROUP = {
     "model": "problem",
     "training": "training",
     "watching": "watching",
+    "privacy": "watching",
     "execution": "execution",
 }
 
@@ -105,11 +106,7 @@ class Scenario:
     )
     stragglers: str = _setting("stragglers", "lost", "work of one that drops out", among=("lost", "partial"))
     over_selection: float = _setting(
-        "stragglers",
-        0.0,
-        "share of clients invited beyond the cohort; the first to finish count",
-        least=0.0,
-        most=100.0,
+        "stragglers", 0.0, "share of clients invited beyond the cohort; the first to finish count", least=0.0, most=100
     )
 
     on_failure: str = _setting(
@@ -130,10 +127,7 @@ class Scenario:
     steps: int | None = _setting("training", None, "local steps K in a round, in place of epochs", least=1, most=10**9)
     batch_size: int = _setting("training", 20, "samples in a local batch", least=1)
     batches: str = _setting(
-        "training",
-        "reshuffled",
-        "new order each round, or one stream across rounds",
-        among=("reshuffled", "continued"),
+        "training", "reshuffled", "new order each round, or one stream across rounds", among=("reshuffled", "continued")
     )
     task: str = _setting(
         "training",
@@ -195,6 +189,16 @@ class Scenario:
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
     )
 
+    delta: float | None = _setting(
+        "privacy", None, "δ of the (ε, δ) of a method with +dp; 1e-5 if not given", above=0.0, below=1.0, later=True
+    )
+    epsilon: float | None = _setting(
+        "privacy", None, "with +dp, end before a round that would spend more than this ε", above=0.0, later=True
+    )
+    accountant: str | None = _setting(
+        "privacy", None, "how ε is accounted; pld, the tighter, if not given", among=("pld", "rdp"), later=True
+    )
+
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")
     executor: str = _setting("execution", "auto", "how clients are executed", among=EXECUTORS)
     precision: str = _setting(
@@ -206,11 +210,7 @@ class Scenario:
     )
     deterministic: bool = _setting("execution", False, "the same bits on repetition and after a resume")
     client_state_mb: float | None = _setting(
-        "execution",
-        None,
-        "megabytes of client state in memory before the rest goes to a file",
-        above=0.0,
-        most=1e9,
+        "execution", None, "megabytes of client state in memory before the rest goes to a file", above=0.0, most=1e9
     )
     checkpoint_every: int | None = _setting(
         "execution",

@@ -28,7 +28,7 @@ Settings = dict[str, Value]
 """Settings of a scenario by name."""
 
 PROFILES = ("paper", "agm21", "acg24", "gradma-code")
-"""Whose settings a name stands for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
+"""The settings that a name can stand for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
 2024, or of GradMA's program."""
 
 TASK_NAMES = ("classification", "regression", "binary", "multilabel", "tokens", "segmentation")
@@ -75,7 +75,7 @@ def followed(profile: str, changes: Settings) -> Settings:
 
 
 def _partition(split: str) -> str | None:
-    """`dirichlet:0.3` for `dir0.3`; None for what no split is called."""
+    """`dirichlet:0.3` for `dir0.3`; None for a word that does not name a split."""
     found = _SPLIT.fullmatch(split)
     if found is None:
         return None

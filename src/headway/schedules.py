@@ -46,7 +46,7 @@ class Schedule:
     """When these two end, the warm-up included; 0: with the run."""
     every: float = 0.0
     factor: float = 0.1
-    """Of `step`: after every so many rounds the rate is multiplied by the factor."""
+    """Of `step`: the rate is multiplied by `factor` after each `every` rounds."""
 
     @property
     def follows_run(self) -> bool:

@@ -100,7 +100,7 @@ class Vector:
         return self.map(lambda leaf: leaf.detach().clone())
 
     def to(self, *args: Any) -> Vector:
-        """With every leaf as `torch.Tensor.to` makes it of these arguments."""
+        """The vector with `torch.Tensor.to(*args)` applied to every leaf."""
         return self.map(lambda leaf: leaf.to(*args))
 
     def with_leaves(self, leaves: Iterable[Tensor]) -> Vector:

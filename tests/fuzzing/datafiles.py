@@ -25,20 +25,17 @@ from headway.data.partition import split
 from headway.data.sources import Source, load
 from headway.data.sources.text import ALPHABET
 from headway.errors import ClientError, UserError
+from source_files import idx
 
 DRAW = np.random.default_rng(0)
-
-
-def _idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 def _mnist(folder: Path) -> None:
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for part, count in (("train", 12), ("t10k", 6)):
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(_idx(DRAW.integers(0, 256, (count, 28, 28))))
-        (raw / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(_idx(np.arange(count) % 10)))
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(DRAW.integers(0, 256, (count, 28, 28))))
+        (raw / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.arange(count) % 10)))
         np.save(raw / f"{part}-writers.npy", np.arange(count) % 3)
 
 

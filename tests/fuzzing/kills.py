@@ -36,7 +36,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-class Work(Protocol):
+class Job(Protocol):
     """Something that keeps its state in a folder and can be begun again there."""
 
     def begin(self, folder: Path) -> object: ...
@@ -116,7 +116,7 @@ class Reproduction:
         return self.begin(folder)
 
 
-WORKS: tuple[Work, ...] = (
+JOBS: tuple[Job, ...] = (
     OneRun("fedavg", "serial", True),
     OneRun("fedacg", "serial", True),
     OneRun("scaffold", "serial", True),
@@ -204,7 +204,7 @@ class Deaths:
         return lambda handle, *given: self.passes(name, lambda: real(handle, *given))
 
 
-def _live(work: Work, folder: Path, at: int | None, how: str, connection: Connection) -> None:
+def _live(job: Job, folder: Path, at: int | None, how: str, connection: Connection) -> None:
     """One life: to its end, or to its death."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -212,14 +212,14 @@ def _live(work: Work, folder: Path, at: int | None, how: str, connection: Connec
     deaths = Deaths(folder, at, how)
     begun = any(folder.rglob("scenario.toml"))
     deaths.install()
-    work.go_on(folder) if begun else work.begin(folder)
+    job.go_on(folder) if begun else job.begin(folder)
     connection.send(deaths.calls)
 
 
-def lived(work: Work, folder: Path, at: int | None = None, how: str = "before") -> list[str] | None:
+def lived(job: Job, folder: Path, at: int | None = None, how: str = "before") -> list[str] | None:
     """The calls of a life that reached its end; None of one that was killed."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_live, args=(work, folder, at, how, theirs))
+    process = CONTEXT.Process(target=_live, args=(job, folder, at, how, theirs))
     process.start()
     theirs.close()
     try:
@@ -265,49 +265,49 @@ def _emptied(folder: Path) -> Path:
 
 
 class Kills:
-    """A work is killed one to three times, each time at a call drawn at random, and goes on to its end."""
+    """A job is killed one to three times, each time at a call drawn at random, and goes on to its end."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.known: dict[Work, tuple[list[str], dict[str, Any]]] = {}
+        self.known: dict[Job, tuple[list[str], dict[str, Any]]] = {}
 
-    def undisturbed(self, work: Work) -> tuple[list[str], dict[str, Any]]:
-        if work not in self.known:
-            folder = _emptied(self.place / "work") / "run"  # the same path: it stands in tables
-            calls = lived(work, folder)
+    def undisturbed(self, job: Job) -> tuple[list[str], dict[str, Any]]:
+        if job not in self.known:
+            folder = _emptied(self.place / "job") / "run"  # the same path: it stands in tables
+            calls = lived(job, folder)
             assert calls
-            self.known[work] = calls, left(folder)
-        return self.known[work]
+            self.known[job] = calls, left(folder)
+        return self.known[job]
 
     def attempt(self, draw: random.Random) -> Attempt:
-        work = draw.choice(WORKS)
+        job = draw.choice(JOBS)
         deaths = [(draw.random(), draw.choice(("before", "within", "after"))) for _ in range(draw.choice((1, 1, 2, 3)))]
-        return Attempt(f"{work}, killed at {deaths}", lambda: self.play(work, deaths))
+        return Attempt(f"{job}, killed at {deaths}", lambda: self.play(job, deaths))
 
-    def play(self, work: Work, deaths: list[tuple[float, str]]) -> str:
-        calls, expected = self.undisturbed(work)
-        folder, kills = _emptied(self.place / "work") / "run", 0
+    def play(self, job: Job, deaths: list[tuple[float, str]]) -> str:
+        calls, expected = self.undisturbed(job)
+        folder, kills = _emptied(self.place / "job") / "run", 0
         for share, how in deaths:
             at = int(share * len(calls))
-            kills += lived(work, folder, at, how) is None
+            kills += lived(job, folder, at, how) is None
             while not kills:  # how often is saved may depend on the clock
                 at //= 2
-                kills += lived(work, _emptied(folder.parent) / "run", at, how) is None
-            self.kept(work, calls[:at], kills, folder)
-        lived(work, folder)
+                kills += lived(job, _emptied(folder.parent) / "run", at, how) is None
+            self.kept(job, calls[:at], kills, folder)
+        lived(job, folder)
         found = left(folder)
         if found != expected:
             differ = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
             raise Finding(f"after {kills} kills, the last at call {at} ({calls[at]}), other ends: {differ[:5]}")
         return f"went on after {kills} kill{'s' if kills > 1 else ''}"
 
-    def kept(self, work: Work, calls: list[str], kills: int, folder: Path) -> None:
+    def kept(self, job: Job, calls: list[str], kills: int, folder: Path) -> None:
         """After a first kill of a run that saves each round, no round is lost whose checkpoint was there."""
-        if not isinstance(work, OneRun) or work.every != 1 or kills != 1:
+        if not isinstance(job, OneRun) or job.every != 1 or kills != 1:
             return
         saved = sum(call == "replace manifest.json" for call in calls)
         try:
-            rounds = len(work.case.load(folder).records)
+            rounds = len(job.case.load(folder).records)
         except UserError:
             rounds = -1  # no checkpoint yet
         if rounds < saved - 1:

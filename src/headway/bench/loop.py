@@ -57,7 +57,7 @@ class Variant:
 
 
 def variants(module: nn.Module, device: torch.device) -> list[Variant]:
-    """Those that can make a difference for this network on this device."""
+    """The choices that can make a difference for this network on this device."""
     images = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     return [
         Variant(precision, channels_last)

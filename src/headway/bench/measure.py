@@ -177,7 +177,7 @@ def _drop(timed: list[_Timed], ready: int) -> None:
 
 
 def _take_turns(timed: list[_Timed], rounds: int, device: torch.device) -> None:
-    """In each turn every engine plays some rounds; each turn begins with another engine."""
+    """Time the engines in turns: in each one every engine plays some rounds, and each begins with another engine."""
     for turn, done in enumerate(range(0, rounds, IN_A_ROW)):
         first = turn % len(timed)
         for one in timed[first:] + timed[:first]:
@@ -229,5 +229,5 @@ def _row(one: _Timed, loop: float, flops: int, peak: float) -> EngineResult:
 
 
 def default_precision(device: torch.device) -> str:
-    """In which engines are measured where no precision is given."""
+    """The precision that engines are measured in where none is given."""
     return "tf32" if device.type == "cuda" else "fp32"

@@ -144,7 +144,7 @@ class BetweenRounds(Protocol):
 
 
 class Gate:
-    """In the simulator's process: between two rounds it reports `ready` and waits for `go`."""
+    """Stops a simulator, in its own process, between two rounds: reports `ready`, and waits for `go`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -31,7 +31,7 @@ class Skipped(TypedDict):
     name: str
     reason: str
     precision: NotRequired[str]
-    """Of Headway's engines, which are measured in each precision."""
+    """The precision of one of Headway's engines, which are measured in each."""
 
 
 class Measured(TypedDict):
@@ -55,5 +55,5 @@ class WorkloadResult(Measured):
     evaluation: str
     flops_per_round: int
     ceiling_flops_per_second: dict[str, float]
-    """By precision."""
+    """The most operations a second that the machine reaches, by precision."""
     commit: str

@@ -16,6 +16,7 @@ from headway.engine.cost import Cost, cost
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import SLOTS, Method
+from headway.methods.privacy import guarantee
 from headway.methods.spelling import chosen, defaults, method, pieces
 from headway.runs.costs import CostRecord, as_record
 
@@ -77,6 +78,8 @@ def show(spelled: str, console: Console) -> None:
     console.print("slots", style="bold")
     for slot, value in slot_rows(built):
         console.print(f"  {slot:<10} {value}", markup=False, highlight=False)
+    console.print("\nprivacy, with +dp", style="bold")
+    console.print(f"  {guarantee(built)}", markup=False, highlight=False)
     console.print("\ncost, in multiples of the model", style="bold")
     console.print(
         "  " + "   ".join(f"{what} {much}" for what, much in cost_columns(cost(built)).items()), highlight=False

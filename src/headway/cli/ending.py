@@ -188,7 +188,7 @@ def _complaint(fault: BaseException) -> tuple[str, int] | None:
 
 
 def _of_headway(fault: BaseException) -> tuple[str, int] | None:
-    """Of errors that Headway raises, and of a Ctrl-C."""
+    """Line and exit code of an error that Headway raises, or of a Ctrl-C."""
     if isinstance(fault, Ended):
         return str(fault), fault.code
     if isinstance(fault, UserError):
@@ -199,7 +199,7 @@ def _of_headway(fault: BaseException) -> tuple[str, int] | None:
 
 
 def _of_system_calls(fault: BaseException) -> tuple[str, int] | None:
-    """Of failures of the machine; of a file without a name only standard output comes into question."""
+    """Line and exit code of a failure of the machine. A file without a name can only be standard output."""
     line = of_the_machine(fault)
     if line is not None and isinstance(fault, OSError) and fault.filename is None:
         line = f"standard output or a file cannot be written: {line}"
@@ -207,7 +207,7 @@ def _of_system_calls(fault: BaseException) -> tuple[str, int] | None:
 
 
 def _of_typer(fault: BaseException) -> tuple[str, int] | None:
-    """Of mistakes in a command line. Typer's errors have `format_message`, wherever it keeps its classes."""
+    """Line and exit code of a mistake in a command line: Typer's errors are those that have `format_message`."""
     if not hasattr(fault, "format_message"):
         return None
     message, context = fault.format_message(), getattr(fault, "ctx", None)

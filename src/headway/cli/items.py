@@ -87,15 +87,12 @@ def list_all(as_json: bool) -> None:
 
 
 def _clock(seconds: float | None) -> str:
+    """Seconds in the unit in which they are easily read."""
     if seconds is None:
         return "unknown"
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 5400
-        else f"{seconds / 60:.1f} min"
-        if seconds >= 90
-        else f"{seconds:.0f} s"
-    )
+    if seconds >= 5400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, reproduce, sweep, scenario, methods, show, data, bench."""
+"""headway run, compare, resume, export, report, reproduce, sweep, privacy, scenario, methods, show, data, bench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, reproduce, sweep
+from headway.cli import bench, data, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -46,6 +46,7 @@ app.add_typer(data.app, name="data")
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
+app.command()(privacy.privacy)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
@@ -321,7 +322,20 @@ def _finish_run(result: Result, as_json: bool) -> None:
     _print_table([over_seeds(result.method, [result.summary])], result.scenario)
     if result.stopped is not None:
         typer.echo(f"stopped after round {len(result.records)}: {result.stopped}")
+    _tell_privacy([result])
     typer.echo(f"run: {result.folder}")
+
+
+def _tell_privacy(results: Sequence[Result]) -> None:
+    """What was spent on each method that is private; seeds of one method that ran as long spend the same."""
+    told = {
+        f"privacy: {one.method} has spent epsilon {one.summary['epsilon']:.4g} at delta {one.summary['delta']:g} in "
+        f"{len(one.records)} rounds"
+        for one in results
+        if "epsilon" in one.summary
+    }
+    for line in sorted(told):
+        typer.echo(line)
 
 
 def _print_table(rows: Sequence[MethodNumbers], scenario: Scenario) -> None:
@@ -343,6 +357,7 @@ def _report(study: Study, folder: Path, as_json: bool) -> None:
     _print_table(rows, next(iter(study.runs.values()))[0].scenario)
     if study.note:
         typer.echo(study.note)
+    _tell_privacy([run for runs in study.runs.values() for run in runs])
     typer.echo(f"page:    {written.page}\npicture: {written.picture}\ntables:  {written.markdown}, {written.latex}")
 
 

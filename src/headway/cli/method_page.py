@@ -33,7 +33,7 @@ NOTES = (
 )
 """The headings that a file of notes may have. The text before the first says what the method is for."""
 REQUIRED = ("Details that matter", "What the authors' program does differently", "Tested")
-"""Those without which a method's page is not finished."""
+"""The headings without which a method's page is not finished."""
 
 
 def page(name: str) -> str:

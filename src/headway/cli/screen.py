@@ -47,7 +47,7 @@ def stderr_console() -> Console:
 
 
 class _Patient(io.TextIOBase):
-    """A stream; what it cannot take is lost. It is held as it was: rich puts another in the place of `sys.stderr`."""
+    """Writes to a stream and loses what it cannot take. It holds the stream itself: rich replaces `sys.stderr`."""
 
     def __init__(self, stream: IO[str] | None) -> None:
         self._stream = stream

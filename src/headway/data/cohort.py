@@ -18,7 +18,7 @@ class Cohort:
     """Who takes part in a round."""
 
     clients: tuple[int, ...]
-    """Those that arrive: their uploads count. A client that was drawn twice is here twice."""
+    """The clients that arrive: their uploads count. A client that was drawn twice is here twice."""
     truncated: Mapping[int, int] = field(default_factory=dict)
     """K′ of those, by place in `clients`, that uploaded after K′ < K steps."""
     lost: int = 0

@@ -154,7 +154,7 @@ class _File:
     url: str
     size: int | None
     sums: dict[str, str]
-    """By kind, `sha256` or `md5`."""
+    """Checksums of the file by kind, `sha256` or `md5`."""
 
     def wrong_sum(self, part: Path) -> str | None:
         """The first sum of a received file that is not the one it should be, in words; None where all are right."""

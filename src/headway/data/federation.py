@@ -1,4 +1,4 @@
-"""`Federation`: training samples, the rows of them that each client holds, test samples, and whom these judge."""
+"""`Federation`: training samples, the rows of them that each client holds, test samples, and the clients they judge."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ClientTests:
         return sum(len(own) > 0 for own in self.rows)
 
     def spread(self, count: int | None, samples: Samples | None = None) -> ClientTests:
-        """These with `count` of all samples, evenly spread over them; `samples` are these, where they are made."""
+        """Tests on `count` of all samples, evenly spread over them; `samples` are these where they exist already."""
         places = self.samples.spread_rows(count)
         if places is None:
             return self
@@ -104,7 +104,7 @@ class Federation:
     classes: int
     """Number of classes of a sample, a token or a pixel; 0 where targets are numbers."""
     mean: float | tuple[float, ...] = 0.0
-    """For uint8 samples: subtracted from x/255, for each channel."""
+    """What is subtracted from x/255 of uint8 samples, for each channel."""
     std: float | tuple[float, ...] = 1.0
     client_tests: ClientTests | None = None
     """The test samples of each client, which may be those of `test`; None where no client has any."""
@@ -128,7 +128,7 @@ class Federation:
 
     @property
     def sample_shape(self) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
-        """The shape of a sample; of one with several parts, theirs by name or place."""
+        """The shape of a sample; where it has several parts, their shapes by name or place."""
         return columns.shapes(self.train.x)
 
     @cached_property

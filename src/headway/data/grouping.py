@@ -1,4 +1,4 @@
-"""To whom the rows of a data set belong: to its users, or to the groups of a further grouping that it names."""
+"""The groups that the rows of a data set belong to: its users, or those of a further grouping that it names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Samples that judge a run: those that a publisher's split has for each client, and those held out of training.
 
-With `client_test` each client gets a test set of its own out of its samples; with `validation` scores are on samples
+With `client_test` each client gets its own test set out of its samples; with `validation` scores are on samples
 held out of each client's training, so that settings are not chosen on the test set.
 """
 
@@ -49,14 +49,14 @@ def held_out(federation: Federation, share: float, seed: int) -> Federation:
 
 
 def with_client_tests(federation: Federation, share: float, seed: int) -> Federation:
-    """A federation in which each client has test samples of its own, as many and drawn as in `held_out`.
+    """A federation in which each client has its own test samples, as many and drawn as in `held_out`.
 
     The test set stays what it was; where there is none, it is that of all clients together.
     """
     if federation.client_tests is not None:
         raise UserError(
             f"client_test is {share:g}, but {federation.client_tests.count} of {len(federation.clients)} clients have "
-            "test samples of their own; leave it out"
+            "their own test samples; leave it out"
         )
     kept, held = _drawn(federation, share, seed, "client_test")
     tests = _of_clients(federation, held)
@@ -65,7 +65,7 @@ def with_client_tests(federation: Federation, share: float, seed: int) -> Federa
 
 
 _PURPOSES = {"validation": "validation", "client_test": "client test"}
-"""Of the random numbers, by the setting that asks for them."""
+"""The purpose of the random numbers, by the setting that asks for them."""
 
 
 def _drawn(federation: Federation, share: float, seed: int, setting: str) -> tuple[Rows, Rows]:

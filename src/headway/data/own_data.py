@@ -120,10 +120,12 @@ def _targets(y: Tensors, task: str) -> Tensors:
 def for_task(federation: Federation, task: str) -> Federation:
     """Named data with the targets of a task: labels become numbers where it learns numbers."""
     y = federation.train.y
-    if task not in NUMERIC or not isinstance(y, Tensor) or y.is_floating_point():
+    if task not in NUMERIC or not isinstance(y, Tensor):
         return federation
     for samples, what in ((federation.train, "the training set"), (federation.test, "the test set")):
         _check_task(samples, task, what)
+    if y.is_floating_point():
+        return federation
     train, test = (Samples(one.x, _targets(one.y, task)) for one in (federation.train, federation.test))
     tests = federation.client_tests
     own = None if tests is None else ClientTests(Samples(tests.samples.x, _targets(tests.samples.y, task)), tests.rows)

@@ -27,7 +27,7 @@ TARGETS = ("labels", "label")
 """What the target is called in an item that is one dictionary, as the datasets of Hugging Face have it."""
 
 Padding = float | Mapping[str, float] | None
-"""With what samples of different lengths are filled: a number, or numbers by name, `target` among them."""
+"""What fills samples of different lengths: a number, or numbers by name, `target` among them."""
 
 
 @dataclass(frozen=True)

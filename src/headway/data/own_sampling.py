@@ -23,7 +23,7 @@ class Sampling(Protocol):
     def draw(self, round: int) -> Sequence[int]:
         """The clients invited in a round, as numbers from 0 on; rounds are counted from 1.
 
-        There is at least one. A client that is named twice trains twice.
+        A user's own names at least one. A client that is named twice trains twice.
         """
 
     def most(self, rounds: int) -> int:

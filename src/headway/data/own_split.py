@@ -11,7 +11,7 @@ import numpy as np
 from headway.errors import UserError, shown
 
 Rows = list[np.ndarray]
-"""For each client the rows of the training data that it holds, int64."""
+"""The rows of the training data that each client holds, int64."""
 SplitFunction = Callable[[np.ndarray, int, int], Sequence[Sequence[int] | np.ndarray] | np.ndarray]
 """`f(labels, clients, seed)`: for each client an array of whole numbers, the rows it holds.
 
@@ -118,7 +118,7 @@ def _check_listed(rows: list[object], where: str, client: int, samples: int, see
 
 
 def _json(path: Path) -> object:
-    """What a file with rows holds. A pipe is not opened: that would wait for who writes into it."""
+    """The content of a file with rows. A pipe is not opened, since that would wait for its writer."""
     if not path.exists():
         raise UserError(f"there is no partition file '{path}'")
     if not path.is_file():

@@ -20,6 +20,7 @@ import numpy as np
 from headway.data.own_sampling import OwnSampling
 from headway.data.own_sampling import Sampling as Sampling
 from headway.data.own_split import OWN
+from headway.data.poisson import COUNTED_ROUNDS, Poisson
 from headway.errors import UserError, nearest
 from headway.random import Drawing, generator, legacy_choices
 from headway.scenario import Scenario
@@ -51,10 +52,6 @@ class Fixed:
 
     def most(self, rounds: int) -> int:
         return self.size
-
-
-COUNTED_ROUNDS = 100_000
-"""A cohort of random size is counted in each of this many rounds at most; a longer run has room for everybody."""
 
 
 @dataclass(frozen=True)
@@ -275,6 +272,14 @@ def _a_round(scenario: Scenario, argument: str | None = None) -> str:
     return f"{scenario.cohort} of {scenario.clients} clients a round"
 
 
+def _expected(scenario: Scenario) -> float:
+    return scenario.share * scenario.clients
+
+
+def _on_average(scenario: Scenario, argument: str | None) -> str:
+    return f"{_expected(scenario):.4g} of {scenario.clients} clients a round on average"
+
+
 def _active(scenario: Scenario, argument: str | None) -> str:
     return f"{_a_round(scenario)}, {argument.split(',')[1] if argument else DYNAMIC[1]} active"
 
@@ -292,6 +297,8 @@ class SamplingEntry:
     """Whether every round has a number of clients that the scenario says, to which over-selection can add."""
     words: InWords = _a_round
     """How reports say it."""
+    wanted: Callable[[Scenario], float] = lambda scenario: scenario.cohort
+    """How many clients a round is planned to have."""
 
 
 SAMPLINGS: Mapping[str, SamplingEntry] = {
@@ -300,9 +307,15 @@ SAMPLINGS: Mapping[str, SamplingEntry] = {
         lambda scenario, population, _: Bernoulli(population, scenario.share, scenario.seed),
         "each client by itself, with probability `participation`",
         sized=False,
-        words=lambda scenario, _: (
-            f"{scenario.share * scenario.clients:.4g} of {scenario.clients} clients a round on average"
-        ),
+        words=_on_average,
+        wanted=_expected,
+    ),
+    "poisson": SamplingEntry(
+        lambda scenario, population, _: Poisson(population, scenario.share, scenario.seed),
+        "each client by itself, with probability `participation`; perhaps nobody",
+        sized=False,
+        words=_on_average,
+        wanted=_expected,
     ),
     "replacement": SamplingEntry(
         lambda scenario, population, _: Replacement(population, invited(scenario), scenario.seed),
@@ -314,6 +327,7 @@ SAMPLINGS: Mapping[str, SamplingEntry] = {
         "everybody in every round",
         sized=False,
         words=lambda scenario, _: f"{scenario.clients} of {scenario.clients} clients a round",
+        wanted=lambda scenario: scenario.clients,
     ),
     "cyclic": SamplingEntry(
         _cyclic,
@@ -353,6 +367,12 @@ def _check_sized(scenario: Scenario, name: str, sized: bool) -> None:
         raise UserError(
             f"over_selection needs a number of clients to add to, and sampling '{name}' has none; use another sampling"
         )
+
+
+def wanted(scenario: Scenario) -> float:
+    """How many clients a round is planned to have, whoever comes: |S|, or its mean where it is drawn."""
+    entry = SAMPLINGS.get(scenario.sampling.partition(":")[0])
+    return float(scenario.cohort if entry is None else entry.wanted(scenario))
 
 
 def in_words(scenario: Scenario) -> str:

@@ -14,7 +14,7 @@ class Published:
     md5: str
     size: int
     holds: tuple[str, ...] = ()
-    """For an archive: the files that it unpacks to under the data folder. The archive itself is not kept."""
+    """The files that an archive unpacks to under the data folder. The archive itself is not kept."""
     sha256: str | None = None
     """None where no source that can be checked has published one."""
 

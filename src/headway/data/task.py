@@ -30,7 +30,7 @@ def _subject(federation: Federation, task: Task) -> str:
         "multilabel": f"{federation.outputs} labels a sample",
         "binary": "yes or no a sample",
         "regression": f"regression of {numbers} a sample",
-    }.get(task.name, "a task of your own")
+    }.get(task.name, "a task of your own" if task.name == "own" else f"your own task '{task.name}'")
 
 
 def doubt(federation: Federation) -> str | None:

@@ -15,6 +15,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.failures import Failures, diverged
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
+from headway.engine.nothing import nothing
 from headway.engine.updates import ClientUpdates, measured
 from headway.errors import Diverged
 from headway.methods.slots import Message, States, Uploads
@@ -44,7 +45,7 @@ class TrainedClients(Averaged):
 
 
 def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> TrainedClients:
-    """What came of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
+    """The result of one client's round: its decoded upload, and what it keeps. Leaves have no client axis.
 
     `bytes` counts the encoded fields; buffers travel beside them.
     """
@@ -204,7 +205,7 @@ class Aggregator:
         return self.experiment.client_rounds.of(turn, self.state_of)
 
     def add(self, group: Group) -> None:
-        """The results of a group of the clients that train now."""
+        """Take in the results of a group of the clients that train now."""
         assert self._turn is not None
         turn, rounds = self._turn
         self.computed += group.computed
@@ -221,7 +222,7 @@ class Aggregator:
         rounds.release(group.positions)
 
     def _without_diverged(self, arrived: _Arrived, rounds: CohortRounds) -> _Arrived:
-        """Those of a group whose numbers are finite, with the sum of these alone; the others have failed."""
+        """The clients of a group whose numbers are finite, and the sum of these alone; the others have failed."""
         faults = self._diverged(arrived.places, arrived.partial["reports"])
         if not faults:
             return arrived
@@ -234,7 +235,7 @@ class Aggregator:
         return _Arrived([arrived.places[at] for at in finite], positions, trained, partial)
 
     def _take(self, arrived: _Arrived, rounds: CohortRounds) -> None:
-        """Add to the sum, and keep what the server or the clients want of each upload."""
+        """Add a group to the sum, and keep of each upload what the server or the clients need."""
         trained, partial, places = arrived.trained, arrived.partial, arrived.places
         if self.spread is not None and self.spread.chains:
             self.parts.append(copied(partial["sum"]))
@@ -290,10 +291,10 @@ class Aggregator:
         return self.total
 
     def uploads(self, message: Message) -> Uploads:
-        """What the method's server is given; `message` is what the clients received."""
+        """The round's uploads as the method's server gets them; `message` is what the clients received."""
         each = tuple(fields for _, fields in sorted(self.each.items()))
         return Uploads(
-            mean=self.mean["fields"],
+            mean=self.mean["fields"] if len(self.places) else nothing(self.experiment, message),
             sent=message,
             rate=self.experiment.rate(self.round),
             share=self.share,
@@ -301,6 +302,8 @@ class Aggregator:
             weights=tuple(self.weights[self.places]),
             population=self.experiment.population,
             each=each if self.experiment.method.needs_each else None,
+            wanted=self.experiment.wanted,
+            normals=self.experiment.normals(self.round) if self.experiment.method.guards else None,
         )
 
     def updates(self) -> ClientUpdates:

@@ -36,8 +36,9 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
     with torch.no_grad():
         judged = task.judged(tree_map(lambda part: part.to(dtype), answer), targets)
         for metric in task.metrics:
+            rows = metric.rows_of(judged)
             with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
-                metric.value(metric.rows(judged))
+                metric.value(rows)
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:
@@ -92,7 +93,7 @@ def _check_classes(answer: Tensor, federation: Federation) -> None:
 
 
 def _check_numbers(answer: Tensor, federation: Federation) -> None:
-    """As many numbers as a target has: others would be broadcast."""
+    """Refuse answers with more or fewer numbers than a target has, which would be broadcast against each other."""
     count = _count(federation)
     if answer.dim() == 0 or len(answer) != count or answer.numel() != count * federation.outputs:
         raise UserError(

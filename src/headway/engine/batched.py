@@ -55,7 +55,7 @@ class _Stack:
 
 
 class Batched:
-    """With `compiled`, the step of a stack is one compiled program, made for the first number of clients in a stack."""
+    """Trains stacks of clients. With `compiled` a stack's step is one program, made for the first stack's size."""
 
     def __init__(self, experiment: Experiment, *, compiled: bool = False, coupled: bool = False) -> None:
         self.name = "batched:compiled" if compiled else "batched"
@@ -64,7 +64,7 @@ class Batched:
         self._program: tuple[int, Program] | None = None
 
     def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
-        """Clients of like length train together, so that few wait for others."""
+        """Train clients of like length together, so that few wait for others."""
         order = sorted(range(len(rounds)), key=rounds.lengths.__getitem__)
         for group in alike(rounds) if self.training.coupled else [order]:
             for start in range(0, len(group), STACKED_AT_MOST):

@@ -19,7 +19,7 @@ from headway.data.held_out import judged, tests_by_owner
 from headway.data.own_data import federate, for_task
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.engine import population
+from headway.engine import population, privacy
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, sampling_of
 from headway.engine.network import Network, roles_of
@@ -38,6 +38,7 @@ MOST_SAMPLES = 100_000_000
 
 
 def device_of(name: str) -> torch.device:
+    """The device of a setting: `auto` is the GPU where there is one. One that is not there is refused."""
     if name != "cpu":
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams side by side; read when CUDA starts
     if name == "auto":
@@ -144,7 +145,7 @@ def build(
         scenario = dataclasses.replace(scenario, model="own")
     module = _module(scenario, federation, model)
     method = method.for_model(roles_of(module))
-    return Experiment(
+    experiment = Experiment(
         scenario=scenario,
         method=method,
         federation=federation,
@@ -156,6 +157,8 @@ def build(
         dtype=dtype,
         autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
     )
+    privacy.check(experiment)
+    return experiment
 
 
 def _own_federation(clients: OwnClients | None, test: object, task: str, padding: Padding) -> Federation:

@@ -35,10 +35,10 @@ from headway.vectors import Vector
 AT_ONCE = {"streams": 10, "stacked": 128}
 """Clients that are trained at the same time; a larger cohort is trained in several groups."""
 SEPARATE: Options = {"triton.persistent_reductions": False}
-"""Of torch's compiler, for clients on streams: where channels lie together in memory, the sums over an image of a group
-normalisation go faster in steps than at once."""
+"""Options of torch's compiler for clients on streams: where channels lie together in memory, the sums of a group
+normalisation over an image go faster in steps than at once."""
 TOGETHER: Options = {"combo_kernels": True}
-"""Of torch's compiler: small kernels of a step are put together."""
+"""Options of torch's compiler for stacked clients: small kernels of a step are put together."""
 STEPS_IN_ONE_GRAPH = 16
 """Steps up to which a stack's whole round is one graph: small networks leave the device waiting for the host."""
 WHOLE_GRAPHS = 4
@@ -214,7 +214,7 @@ class CapturedCohort:
         return place
 
     def train(self, given: RoundInput, rounds: CohortRounds, positions: tuple[int, ...]) -> Group:
-        """A group of clients, no more than there are places for. Each group is written over the one before."""
+        """Train a group of clients, no more than there are places for. Each group is written over the one before."""
         fill(self.message, dict(given.message))
         fill(self.buffers, given.buffers)
         self.arrays.load(rounds, positions)

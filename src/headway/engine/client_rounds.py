@@ -80,7 +80,7 @@ BatchForm = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Turn:
-    """Who trains at the same time in a round: everybody's first draw, or everybody's second."""
+    """The clients that train at the same time in a round: everybody's first draw, or everybody's second."""
 
     round: int
     clients: tuple[int, ...]
@@ -135,6 +135,7 @@ class CohortRounds:
         return (self[at] for at in range(len(self)))
 
     def at(self, positions: Iterable[int]) -> list[ClientRound]:
+        """The rounds of the clients at these positions."""
         return [self[position] for position in positions]
 
     def samples(self, positions: Iterable[int]) -> int:
@@ -169,7 +170,7 @@ class ClientRounds:
         self._cohorts: dict[int, Cohort] = {}
 
     def cohort(self, round: int) -> Cohort:
-        """Who takes part in a round; the last answer is remembered, for an executor that looks ahead."""
+        """The cohort of a round; the last one is remembered, for an executor that looks ahead."""
         if round not in self._cohorts:
             self._cohorts.clear()
             self._cohorts[round] = self._drawn(round)
@@ -247,9 +248,9 @@ class ClientRounds:
     def stacked(self, round: int, room: int) -> tuple[Turn, HostArrays] | None:
         """A whole round's arrays as one, with a leading axis of clients, in the run's largest shapes.
 
-        Only where the round is that simple: up to `room` clients, all drawn once, that keep nothing and take all their
-        steps. The numbers are those of `client_round`; made for all at once, they take less time. Else the round's
-        batches are prepared, and there is nothing to return.
+        Only where up to `room` clients are all drawn once, keep nothing and take all their steps. The numbers are those
+        of `client_round`; made for all at once, they take less time. Else the round's batches are prepared, and there
+        is nothing to return.
         """
         experiment = self._experiment
         if round > experiment.scenario.rounds:
@@ -308,5 +309,5 @@ class ClientRounds:
 
 
 def _each(records: Sequence[ClientFacts] | Sequence[BatchPlan], name: str) -> list[np.ndarray]:
-    """One array of each client's record."""
+    """The array of this name in each record."""
     return list(map(attrgetter(name), records))

@@ -44,7 +44,7 @@ def _means(rows: np.ndarray, clients: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def has_own_statistics(experiment: Experiment) -> bool:
-    """Whether each client is judged with buffers of its own, so that one pass does not score them all."""
+    """Whether each client is judged with its own buffers, so that one pass does not score them all."""
     network = experiment.network
     return experiment.scenario.buffers == "keep-local" and (network.joint or bool(network.buffers))
 

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 Options = Mapping[str, str | int | bool]
 """Settings of torch's compiler."""
 OPTIONS: Options = {"loop_ordering_after_fusion": False}
-"""For every program. In 2.11 the reordering of loops trips over operations on lists of tensors."""
+"""Options for every program. In 2.11 the reordering of loops trips over operations on lists of tensors."""
 
 
 def traced(
@@ -80,14 +80,14 @@ def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> 
 
 
 def _refuse_own_draws(graph: GraphModule) -> None:
-    """A model that draws from torch's own generator would draw other numbers here than in other executors."""
+    """Refuse a model that draws from torch's own generator: it would draw other numbers than in other executors."""
     for node in graph.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _drops_nothing(node):
             raise CannotExecute(f"the model draws random numbers by itself ({node.target})")
 
 
 def _drops_nothing(node: Node) -> bool:
-    """Attention that could drop some of its weights, and does not."""
+    """Whether an operation is attention that could drop some of its weights, and does not."""
     for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if argument.name == "dropout_p":
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
@@ -96,7 +96,7 @@ def _drops_nothing(node: Node) -> bool:
 
 
 def _memory(graph: GraphModule) -> dict[Node, Node]:
-    """For each operation the one whose memory its result lies in: itself, or what it is a view of."""
+    """Maps each operation to the one whose memory holds its result: itself, or what it is a view of."""
     owners: dict[Node, Node] = {}
     for node in graph.graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -116,7 +116,7 @@ def _written(graph: GraphModule, owners: dict[Node, Node]) -> set[Node]:
 
 
 def _outputs_among_inputs(node: Node) -> list[Argument]:
-    """What an operation is given to write into."""
+    """The arguments that an operation writes into."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or torch.Tag.inplace_view in getattr(node.target, "tags", ()):
         return []
@@ -125,7 +125,7 @@ def _outputs_among_inputs(node: Node) -> list[Argument]:
 
 
 def _free_layouts(graph: GraphModule) -> None:
-    """Without copies that only change the memory layout: the compiler chooses layouts by itself.
+    """Remove copies that only change the memory layout: the compiler chooses layouts by itself.
 
     `group_norm` asks for channels apart whatever its kernel wants, and so a network whose convolutions want them
     together would be copied back and forth at every layer. A copy stays where it, or what it was made of, is written

@@ -79,7 +79,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Uncounted:
-    """An optimiser whose own products of matrices, such as Muon's, are no passes through the network."""
+    """An optimiser whose own products of matrices, such as Muon's, are not passes through the network."""
 
     def __init__(self, optimiser: Optimiser, counter: OperationCounter) -> None:
         self._optimiser, self._counter = optimiser, counter
@@ -118,7 +118,7 @@ def _experiment(
     module = module or _small()
     x = random.uniform(torch.tensor(random.key(0, "cost")), (8, *shape))
     clients = [(x, torch.tensor([0, 1] * 4)) for _ in range(CLIENTS)]
-    scenario = _SCENARIO.changed(precision=precision, steps=2 * epochs)
+    scenario = _SCENARIO.changed(precision=precision, steps=2 * epochs, weights="uniform")
     return build(scenario, method, model=module, clients=clients, test=clients[0])
 
 

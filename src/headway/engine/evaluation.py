@@ -37,6 +37,8 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 
 @dataclass(frozen=True)
 class Scores:
+    """What the server's model scores after a round."""
+
     loss: float
     metrics: dict[str, float]
     """The task's metrics by name; one that these samples do not define is left out."""
@@ -166,7 +168,7 @@ def evaluate(
     """Scores of a model after a round, by the executor's own `score` where it has one.
 
     What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
-    without it, clients that keep statistics of their own are not judged by themselves. Several `ranks` ask together.
+    without it, clients that keep their own statistics are not judged by themselves. Several `ranks` ask together.
     """
     scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
@@ -198,7 +200,8 @@ def evaluate_on(
     The same pass as that over the test set, without the executor.
     """
     bound = replace(experiment, task=task_of(experiment.task, metrics))
-    samples = judged_by(data, experiment.federation, task=experiment.task.name, padding=padding).to(experiment.device)
+    kind = "own" if experiment.scenario.task == "own" else experiment.task.name
+    samples = judged_by(data, experiment.federation, task=kind, padding=padding).to(experiment.device)
     with bound.arithmetic():
         scored = _scored(bound, state, samples, None)
         loss, values = _values(bound, state, scored, samples, "the data to evaluate", round)
@@ -230,7 +233,7 @@ def _scored_clients(
     """What the clients' own test samples contribute, and which rows are whose; `whole` is what the test set does.
 
     One pass over all of them, or none where they are the test set. None where nobody says what clients keep, and they
-    have statistics of their own.
+    have their own statistics.
     """
     if client_scores.has_own_statistics(experiment):
         if state_of is None:
@@ -251,7 +254,7 @@ ClientTable = dict[str, np.ndarray]
 
 
 def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) -> ClientTable | None:
-    """Of each client that has test samples: its number, how many it has, and the task's metrics on them, by name.
+    """A row for each client with test samples: its number, how many it has, and the task's metrics on them.
 
     None where no client has any. A metric that a client's samples do not define is NaN.
     """

@@ -51,7 +51,7 @@ class CannotExecute(Exception):
 
 
 class located:
-    """Around the local training of clients: a failure says in which round, to whom and in which step it happened.
+    """Wraps the local training of clients, so that a failure says its round, its clients and its step.
 
     `step` is set as the steps go on. That an executor cannot take a model is not a failure of its clients.
     """

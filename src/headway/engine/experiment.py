@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +14,14 @@ from torch import Tensor
 from headway.data.batches import has_short_batches, planned_steps
 from headway.data.columns import Tensors
 from headway.data.federation import ClientTests, Federation, Samples
-from headway.data.participation import Fixed, Sampling, sampling
+from headway.data.participation import Fixed, Sampling, sampling, wanted
 from headway.data.task import doubt, task_in_words
 from headway.engine import coupling
 from headway.engine.client_rounds import ClientRounds, ClientState
 from headway.engine.determinism import DETERMINISTIC
 from headway.engine.network import Network
 from headway.methods.method import Method
+from headway.random import Normals, normals
 from headway.scenario import Scenario
 from headway.schedules import schedule
 from headway.tasks.task import Task
@@ -49,6 +50,8 @@ class Experiment:
     """Type of the parameters."""
     autocast: torch.dtype | None
     """Type of the forward pass, where it differs from the parameters'."""
+    noise_source: Callable[[int], Normals] | None = None
+    """Where the noise of a private server comes from, by the round; None: from the run's seed, so that it repeats."""
 
     @property
     def population(self) -> int:
@@ -62,7 +65,7 @@ class Experiment:
         if tests is None:
             return words
         kind = "test" if self.scenario.validation is None else "validation"
-        return f"{words}; {tests.count:,} of {len(tests.rows):,} clients are judged on {kind} samples of their own"
+        return f"{words}; {tests.count:,} of {len(tests.rows):,} clients are judged on their own {kind} samples"
 
     @cached_property
     def doubt(self) -> str | None:
@@ -107,6 +110,18 @@ class Experiment:
     def sampling(self) -> Sampling:
         """Who is invited in a round."""
         return sampling_of(self.scenario, self.method)
+
+    @property
+    def wanted(self) -> float:
+        """How many clients a round is planned to have, whoever comes."""
+        return wanted(self.scenario)
+
+    def normals(self, round: int) -> Normals:
+        """Standard normal numbers of a round for a server that adds noise.
+
+        Everybody who has the seed can draw those of a simulation; a deployment gives `random.secret_normals` instead.
+        """
+        return normals(self.scenario.seed, "privacy", round) if self.noise_source is None else self.noise_source(round)
 
     @cached_property
     def client_rounds(self) -> ClientRounds:
@@ -217,7 +232,7 @@ class Experiment:
 
 
 def sampling_of(scenario: Scenario, method: Method) -> Sampling:
-    """As the scenario says; the one client of a centralised method always takes part."""
+    """The sampling that the scenario names; the one client of a centralised method always takes part."""
     return Fixed(1, 1, scenario.seed) if method.pooled else sampling(scenario, scenario.clients)
 
 

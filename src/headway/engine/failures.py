@@ -13,7 +13,7 @@ from headway.records import FailedClient, RoundRecord
 
 
 def diverged(reports: np.ndarray, clients: Sequence[int], round: int, advice: str) -> dict[int, Diverged]:
-    """Those of `clients` whose loss or update is not a finite number, by their row in `reports` (see `aggregate`)."""
+    """Faults of clients whose loss or update is not a finite number, by their row in `reports` (see `aggregate`)."""
     found: dict[int, Diverged] = {}
     for at in np.flatnonzero(~np.isfinite(reports[:, :2]).all(1)).tolist():
         what = "update" if math.isfinite(reports[at, 0]) else "loss"

@@ -47,7 +47,7 @@ class Graphed:
         self._captures_evaluations = True
 
     def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
-        """Clients of like length train together, so that few wait for others.
+        """Train clients of like length together, so that few wait for others.
 
         Every group is written into the same memory: what is wanted of one is read before the next.
         """

@@ -33,7 +33,7 @@ class RoundOutcome:
     """What happened in a round, besides the new global state."""
 
     clients: tuple[int, ...]
-    """Those whose upload counts."""
+    """The clients whose upload counts."""
     lost: int
     """Clients that dropped out and sent nothing."""
     late: int
@@ -46,7 +46,7 @@ class RoundOutcome:
     """Which these were, and why; None where there were none."""
     rate: float
     train_loss: float | None
-    """None where nothing arrived."""
+    """None where nothing arrived, or nobody may see it."""
     update_norm: float
     """‖θ_{t+1} − θ_t‖."""
     steps: int
@@ -76,13 +76,13 @@ def run_round(
 ) -> tuple[GlobalState, RoundOutcome]:
     """θ_t, server state → θ_{t+1}, server state. The one place where a round happens.
 
-    Where nothing arrives, both stay as they are. A round that fails leaves every client as it was. `watched`: each
-    client's update is kept until the end of the round, and measured. `spread`: other ranks run the same round, and each
-    trains its part of the cohort.
+    Where nothing arrives, both stay as they are, unless the server adds noise: then that is the round. A round that
+    fails leaves every client as it was. `watched`: each client's update is kept until the end of the round, and
+    measured. `spread`: other ranks run the same round, and each trains its part of the cohort.
     """
     sent = server.broadcast(experiment, state, round)
     outcome = _before(experiment, sent, cohort, round)
-    if not cohort.clients:
+    if not cohort.clients and not experiment.method.guards:
         return state, outcome
     given = RoundInput(round, server.received(experiment.method, sent, state.theta), sent.buffers)
     held = store.get if spread is None else spread.held
@@ -156,25 +156,34 @@ def _before(experiment: Experiment, sent: ServerMessage, cohort: Cohort, round: 
 def _after(
     experiment: Experiment, update: ServerUpdate, uploads: Aggregator, cohort: Cohort, outcome: RoundOutcome
 ) -> tuple[GlobalState, RoundOutcome]:
-    """The next global state, with the clients' mean buffers, and what happened in the round."""
-    state, mean = update.state, uploads.mean
+    """The next global state, with the clients' mean buffers, and what happened in the round.
+
+    What clients measured, their loss among it, is left out where the server adds noise: it has none.
+    """
+    state = update.state
+    told = {} if experiment.method.guards or not len(uploads.places) else uploads.mean["measures"]
+    outcome = replace(
+        outcome,
+        update_norm=float(update.norm),
+        measures={name: float(value) for name, value in (told | update.measures).items()},
+    )
+    if not len(uploads.places):
+        return state, outcome
     clients = tuple(cohort.clients[place] for place in uploads.places)
     travelling = 0
     if experiment.scenario.buffers != "keep-local":
         travelling = nbytes(state.buffers) * len(clients)
-        state = replace(state, buffers=server.averaged(mean["buffers"], state.buffers))
+        state = replace(state, buffers=server.averaged(uploads.mean["buffers"], state.buffers))
     return state, replace(
         outcome,
         clients=clients,
         partial=len(cohort.truncated.keys() & set(uploads.places)),
         failed=None if outcome.failed is None else len(uploads.failures),
         failures=uploads.failures.as_rows(),
-        train_loss=uploads.loss,
-        update_norm=float(update.norm),
+        train_loss=None if experiment.method.guards else uploads.loss,
         steps=uploads.steps,
         samples=uploads.samples,
         padding=1 - uploads.samples / uploads.computed,
         bytes_up=0 if experiment.method.pooled else uploads.bytes_up + travelling,
-        measures={name: float(value) for name, value in (mean["measures"] | update.measures).items()},
         updates=uploads.updates() if uploads.watched else None,
     )

@@ -28,4 +28,4 @@ def score(experiment: Experiment, w: Vector, buffers: Buffers, x: Tensors, y: Te
     scored: Scored = {"loss": judged.losses.double()}
     if judged.units is not None:
         scored["units"] = judged.units.double()
-    return scored | {f"metric/{metric.name}": metric.rows(judged) for metric in task.metrics}
+    return scored | {f"metric/{metric.name}": metric.rows_of(judged) for metric in task.metrics}

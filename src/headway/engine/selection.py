@@ -22,7 +22,7 @@ from headway.engine.pool import cores
 from headway.engine.serial import Serial
 from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError, UserError, first_words
-from headway.executors import fills, kind_of
+from headway.executors import fills, is_form_of, kind_of
 
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
@@ -38,11 +38,11 @@ def runs_on(name: str, device: torch.device) -> bool:
 
 
 def inherited_executor(requested: str, before: str, device: torch.device) -> str:
-    """What to ask for after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
+    """The executor to request after `before` was used, so that roundings do not mix: `auto` and `graphed` choose once.
 
     One that was asked for by its name stays so, whatever came of it; a choice made on another device is made anew.
     """
-    chosen = requested == "auto" or before.startswith(requested)
+    chosen = requested == "auto" or is_form_of(before, requested)
     return before if chosen and runs_on(before, device) else requested
 
 
@@ -81,7 +81,7 @@ def _candidates(experiment: Experiment, requested: str) -> list[str]:
 
 
 def _compiled(experiment: Experiment, name: str) -> str:
-    """What is tried after an executor has won uncompiled.
+    """The compiled executor that is tried after one has won uncompiled.
 
     On a CPU a stack of linear layers gains most. Convolutions of a stack stay slow; there each process gets a compiled
     step, which gains little from a second thread.
@@ -95,12 +95,12 @@ def _compiled(experiment: Experiment, name: str) -> str:
 
 
 class _Contest:
-    """The fastest executor so far; all others are closed."""
+    """Tries executors and keeps the fastest so far; all others are closed."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.refusals: list[str] = []
-        invited = experiment.sampling.draw(1)
+        invited = experiment.sampling.draw(1) or [0]
         self.cohort = (
             min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
         )
@@ -195,7 +195,7 @@ def _check_drawn(experiment: Experiment, requested: str) -> None:
 def _check_filling(experiment: Experiment, requested: str) -> None:
     """Refuse `graphed`, which fills batches, where filler rows would change a sample's numbers.
 
-    Only where the user wants it: what a run has used before is not insisted on.
+    Only where the user names it: a run that used it before takes another executor instead.
     """
     wanted = experiment.scenario.executor.startswith("graphed") and requested.startswith("graphed")
     if wanted and runs_on(requested, experiment.device) and experiment.coupling:
@@ -210,7 +210,7 @@ def _coupled(experiment: Experiment) -> str:
 
 
 def _unfilled(experiment: Experiment, name: str) -> list[str]:
-    """What is done otherwise because batches cannot be filled; nothing where they can, or need not be."""
+    """How clients are trained because batches cannot be filled; nothing where they can, or need not be."""
     how = []
     if fills(name) and experiment.coupling:
         how += ["only clients whose batches are equally large are stacked"] if name.startswith("batched") else []

@@ -42,7 +42,7 @@ class Progress:
     """The iterate of least global loss, where the method's output is that one."""
     best_loss: float | None = None
     updates: ClientUpdates | None = None
-    """Of the last round, where they are watched: a resume has no need of them."""
+    """How far the clients of the last round went, where that is watched: a resume has no need of it."""
 
     @property
     def output(self) -> GlobalState:
@@ -52,7 +52,7 @@ class Progress:
 
 _TAKEN = {
     *("round", "bytes_down_total", "bytes_up_total", "seconds_training", "seconds_evaluation"),
-    *("measured_on", "metrics", "chain"),
+    *("measured_on", "metrics", "chain", "epsilon"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
     *OverClients.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
@@ -61,6 +61,7 @@ _TAKEN = {
 
 
 def begin(experiment: Experiment) -> Progress:
+    """Where a simulation stands before its first round."""
     model = server.initial_state(experiment)
     return Progress(0, model, best=_own(model) if experiment.method.keeps_best else None)
 
@@ -71,6 +72,7 @@ def _own(model: GlobalState) -> GlobalState:
 
 
 def finished(experiment: Experiment, progress: Progress) -> bool:
+    """Whether every round was played, or the target was reached in a run that stops there."""
     scenario = experiment.scenario
     return progress.round >= scenario.rounds or (scenario.stop_at_target and _is_at_target(experiment, progress))
 
@@ -134,8 +136,8 @@ def simulate(
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        told = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
-        yield cast(RoundRecord, told), progress
+        record = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
+        yield cast(RoundRecord, record), progress
 
 
 def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:

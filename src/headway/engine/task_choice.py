@@ -92,10 +92,19 @@ def _check_fits(task: str, federation: Federation) -> None:
     numbers = task in ("regression", "binary", "multilabel")
     if numbers != y.is_floating_point():
         found = "numbers" if y.is_floating_point() else f"{federation.classes} classes"
-        raise UserError(f"the task is {task}, but the targets of this data are {found}")
+        raise UserError(f"the task is {task}, but the targets of this data are {found}; take {_fitting(y)}")
     several = task in ("tokens", "segmentation", "multilabel")
     if (several and y.dim() == 1) or (task == "classification" and y.dim() > 1):
-        raise UserError(f"the task is {task}, but a target of this data has shape {tuple(y.shape[1:])}")
+        raise UserError(
+            f"the task is {task}, but a target of this data has shape {tuple(y.shape[1:])}; take {_fitting(y)}"
+        )
+
+
+def _fitting(y: Tensor) -> str:
+    """The tasks that learn targets of this kind."""
+    if y.is_floating_point():
+        return "regression or binary" if y.dim() == 1 else "regression or multilabel"
+    return "classification" if y.dim() == 1 else "tokens, segmentation or multilabel"
 
 
 def check_shifted(federation: Federation, task: Task) -> None:

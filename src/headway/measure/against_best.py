@@ -30,7 +30,7 @@ class Against:
     """p after Holm's rule."""
 
     def plain(self) -> BesideBest:
-        """For JSON."""
+        """The numbers and the verdict as JSON has them."""
         found = self.difference
         if found is None:
             return {"best": self.best, "verdict": self.word, "pairs": 0}

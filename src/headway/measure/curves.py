@@ -76,12 +76,13 @@ class End:
 
 
 def end_of(records: Sequence[RoundRecord], metric: str = "accuracy", higher_is_better: bool = True) -> End:
+    """The best, the last and the last smoothed value of a metric in a run."""
     end = int(records[-1]["round"]) if records else 0
     smoothed = level_at(records, f"{metric}_smoothed", end)
     return End(top(records, metric, higher_is_better), level_at(records, metric, end), smoothed)
 
 
 def common(seeds: Sequence[Sequence[RoundRecord]], key: str) -> list[list[RoundRecord]]:
-    """For each round in which every seed has the value, in order, the record of each seed."""
+    """The records of all seeds in each round in which every seed has the value, in order."""
     by_round = [{record["round"]: record for record in records if key in record} for records in seeds]
     return [[table[round] for table in by_round] for round in sorted(set.intersection(*map(set, by_round)))]

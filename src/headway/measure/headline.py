@@ -44,7 +44,7 @@ class Headline:
 
     @property
     def words(self) -> str:
-        """What a column of it is called."""
+        """The name of a column that holds the headline."""
         return f"{'smoothed' if self.smoothed else 'last'} {self.name}{self.unit}"
 
     @property
@@ -75,6 +75,7 @@ class Headline:
 
 
 def headline(metric: MetricRecord, smoothed: bool) -> Headline:
+    """The headline that a metric makes, smoothed or as it ended."""
     return Headline(metric["name"], smoothed, metric["higher_is_better"], metric["percent"])
 
 
@@ -86,9 +87,9 @@ def metrics_of(records: Sequence[RoundRecord]) -> list[MetricRecord]:
 
     A run with others than the accuracy says so in its first round. Earlier versions had the loss where there is none.
     """
-    told = next((record["metrics"] for record in records if "metrics" in record), None)
-    if told:
-        return told
+    recorded = next((record["metrics"] for record in records if "metrics" in record), None)
+    if recorded:
+        return recorded
     numeric = any("rmse" in record for record in records) and not any("accuracy" in record for record in records)
     return _OF_NUMBERS if numeric else [ACCURACY]
 
@@ -107,7 +108,7 @@ def is_settled(evaluations: float, keep: float) -> bool:
 
 
 def headline_of(metric: MetricRecord, evaluations: int, keep: float) -> Headline:
-    """Of one run with this many values of the smoothed curve."""
+    """The headline of one run whose smoothed curve has this many values."""
     return headline(metric, keep > 0 and is_settled(evaluations, keep))
 
 

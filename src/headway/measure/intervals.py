@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
-"""Of every interval, two-sided."""
+"""The confidence of every interval, two-sided."""
 LEAST_PAIRS = 3
 """With two seeds an interval of the difference is wider than anything it could be used for."""
 _ROUNDING = 1e-9

@@ -33,16 +33,16 @@ class RunNumbers(TypedDict, total=False):
     rmse: float | None
     r2: float | None
     client_scores: str | None
-    """`measured`, on each client's own samples, or `proxy`; None where nothing is said of clients."""
+    """`measured`, on each client's own samples, or `proxy`; None where there are no numbers over clients."""
     client_metric: str | None
     clients_judged: int | None
     client_mean: float | None
-    """Of the headline over clients, as measured, with the deviation, the mean of the worst tenth and quantiles."""
+    """The mean of the headline over clients, as measured; next the deviation, the worst tenth and quantiles."""
     client_std: float | None
     client_worst: float | None
     client_quantiles: list[float] | None
     client_accuracy_std: float | None
-    """Of the proxy, like the next."""
+    """The deviation of the proxy over clients; next its worst tenth."""
     client_accuracy_low: float | None
     target: float | None
     rounds_to_target: int | None
@@ -150,10 +150,10 @@ class MethodNumbers(ClientNumbers):
     ended: NotRequired[str]
     """How a run of a study ended early; '' where all came to their end."""
     stopped: NotRequired[list[str]]
-    """Of each run that a callback stopped, in which round and why."""
+    """The runs that a callback stopped: in which round and why."""
     folders: NotRequired[list[str]]
     against_best: NotRequired[BesideBest | None]
-    """Of the headline; None for a method that is not compared."""
+    """The difference of the headline; None for a method that is not compared."""
     rounds_against_best: NotRequired[BesideBest | None]
 
 

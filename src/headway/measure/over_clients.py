@@ -41,7 +41,7 @@ def measured(metric: str, values: np.ndarray, higher_is_better: bool) -> OverCli
 
 
 def proxy(accuracies: np.ndarray) -> OverClients:
-    """Of clients without test samples, by accuracies that are those of their classes; empty where there are none."""
+    """Numbers over clients without test samples, from accuracies of their classes; empty without any accuracy."""
     if not len(accuracies):
         return {}
     return {
@@ -54,7 +54,7 @@ def proxy(accuracies: np.ndarray) -> OverClients:
 def last_over_clients(records: Sequence[RoundRecord]) -> RunNumbers:
     """The numbers over clients of the last round that has some; None for what it does not have.
 
-    Records of before there were measured ones do not say that theirs are a proxy.
+    Records of earlier versions, which measured none, do not say that theirs are a proxy.
     """
     having = (one for one in reversed(records) if "client_scores" in one or "client_accuracy_std" in one)
     found = next(having, None)
@@ -74,7 +74,7 @@ def last_over_clients(records: Sequence[RoundRecord]) -> RunNumbers:
 
 
 AVERAGED = ("clients_judged", "client_mean", "client_std", "client_worst", "client_accuracy_std", "client_accuracy_low")
-"""Of these several seeds have a mean and a deviation."""
+"""Names of numbers that have a mean and a deviation over seeds."""
 
 
 def of_several(summaries: Sequence[RunNumbers]) -> ClientNumbers:

@@ -145,7 +145,7 @@ def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, f
 
 
 def common_target(methods: Sequence[Sequence[RunNumbers]]) -> float | None:
-    """Where none is given: what the median method (the papers' choice) ends with in its worst seed, smoothed."""
+    """The target where none is given: the smoothed end of the median method (the papers' choice) in its worst seed."""
     (lead, *_), worst = metrics_in(methods[0][0]), []
     for seeds in methods:
         finals = [number_of(summary, f"smoothed_{lead['name']}") for summary in seeds]

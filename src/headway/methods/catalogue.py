@@ -332,6 +332,7 @@ MODIFIERS = {
         "acg": modifiers.acg,
         "prox": modifiers.prox,
         "momentum": modifiers.server_momentum,
+        "dp": modifiers.dp,
         "sgd": modifiers.sgd,
         "adam": modifiers.adam,
         "adamw": modifiers.adamw,

@@ -67,7 +67,7 @@ def arranged(parts: Sequence[object], plain: Callable[[], object]) -> tuple[obje
 
 
 def _kinds(parts: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """Those that only probe, the corrections, and those that optimise."""
+    """The values sorted into those that only probe, corrections, and optimisers."""
     optimisers = [part for part in parts if is_optimiser(part)]
     corrections = [part for part in parts if corrects(part)]
     return [part for part in parts if not corrects(part) and not is_optimiser(part)], corrections, optimisers

@@ -47,7 +47,7 @@ class Objective(Protocol[Remembered]):
 
 
 class Sloped(Protocol[Remembered]):
-    """Of an addition to the objective that is a function of w alone: its value is asked without an output."""
+    """An addition to the objective that is a function of w alone: its value needs no output of the network."""
 
     def slope(self, w: Vector, memory: Remembered, step: Step, /) -> Vector:
         """The gradient at w."""
@@ -78,7 +78,7 @@ class ProbeAfter(Protocol[Remembered]):
 
 
 class OnClients(Protocol[ClientState, Memory]):
-    """Of objectives and local rules: what lives for one round of a client, and what it keeps between its rounds."""
+    """Hooks of objectives and local rules: a memory for one round of a client, and a state between its rounds."""
 
     def client_state(self, model: Vector, /) -> ClientState:
         """What a client holds before its first round."""
@@ -101,7 +101,7 @@ class Server(Protocol[ServerState]):
 
 
 class OnServer(Protocol[ServerState]):
-    """Of server values: what they keep between rounds, and what they do before the update."""
+    """Hooks of server values: the state they keep between rounds, and what they do before the update."""
 
     def server_state(self, model: Vector, population: int, /) -> ServerState:
         """What the server holds before the first round."""
@@ -112,6 +112,12 @@ class OnServer(Protocol[ServerState]):
         They may have any shape: `{"square": Vector({"square": fields["delta"].square()})}` is one number of a client.
         """
 
+    def bound(self, fields: Fields, /) -> dict[str, Vector]:
+        """All of one client's upload as it may enter the mean: under the same names, after every `derive`.
+
+        A value with this hook stands between the clients and all other server values: its `prepare` is the first.
+        """
+
     def prepare(self, uploads: Uploads, state: ServerState, /) -> tuple[Uploads, ServerState]:
         """The uploads as the updates of all server values see them."""
 
@@ -120,12 +126,13 @@ class OnServer(Protocol[ServerState]):
 
 
 class OfAny(Protocol):
-    """Of a value in any slot."""
+    """Attributes that a value in any slot may have."""
 
     needs: tuple[str, ...]
-    """Such as `server:momentum`, `message:control`, `upload:control`, `model:stages`, `model:full_gradient`."""
+    """What others must give, such as `server:momentum`, `message:control`, `upload:control`, `model:stages` or
+    `model:full_gradient`."""
     provides: tuple[str, ...]
-    """Of the first three kinds."""
+    """What it gives to others, of the kinds `server`, `message` and `upload`."""
     adds: bool
     """Whether it joins the slot's base instead of being it."""
     keeps_best: bool
@@ -141,22 +148,26 @@ class OfAny(Protocol):
 
 
 class OfLocal(Protocol):
-    """Of a value in the local slot."""
+    """Attributes that a value in the local slot may have."""
 
     optimises: bool
     """Whether it makes the step itself: it comes last, and there is one such value only."""
     couples_decay: bool
-    """Of an optimiser: whether weight decay is a part of the gradient that it is given, and not of the step."""
+    """Whether an optimiser takes weight decay as a part of the gradient that it is given, and not of the step."""
 
     replaces_delta: bool
     """Whether it uploads something in place of Δ_i."""
 
 
 class OfServer(Protocol):
-    """Of a server value."""
+    """Attributes that a server value may have."""
 
     needs_each: bool
     """Whether it must see every client's upload (`uploads.each`) and not only the weighted mean."""
+    needs_clients: bool
+    """Whether it must know who took part (`uploads.clients`, `uploads.weights`)."""
+    mirrors_clients: bool
+    """Whether its state is meant to be the mean of what all clients keep, so that a mean that is changed breaks it."""
     owns: tuple[str, ...]
     """Names of state that it changes in place, for memories too large to copy."""
 

@@ -81,7 +81,7 @@ class Method:
             check_code(code)
         self._check_names()
         self._check_strays()
-        needs.check(list(self.parts()))
+        needs.check(list(self.parts()), self.pooled)
         needs.check_wire(list(self.parts()), self.wire)
 
     def parts(self, *slots: str) -> Iterator[tuple[str, Any]]:
@@ -162,7 +162,7 @@ class Method:
 
     @cached_property
     def _naming(self) -> dict[str, _Naming]:
-        """For each value, what names it in an exception of one of its hooks."""
+        """Names each value in an exception that one of its hooks raises."""
         return {name: _Naming(place) for name, place in self._places.items()}
 
     @contextmanager
@@ -289,7 +289,7 @@ class Method:
         return added if replaced else {"delta": end.delta, **added}, keeps
 
     def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
-        """What the server makes of one upload before the mean, beside the fields themselves."""
+        """What the server makes of one upload before the mean, beside the fields themselves; at last it is bounded."""
         derived: dict[str, Vector] = {}
         for name, part in self.parts("server"):
             if hasattr(part, "derive"):
@@ -299,12 +299,17 @@ class Method:
                 found = returned.vectors(place, "derive", answer)
                 returned.once(place, "derive", found, derived)
                 derived |= found
-        return {**fields, **derived}
+        found = {**fields, **derived}
+        for name, part in self.guards:
+            with self._naming[name]:
+                bounded = returned.vectors(self._places[name], "bound", part.bound(found))
+            found = returned.same_fields(self._places[name], bounded, found)
+        return found
 
     def update(self, model: Vector, uploads: Uploads, server: States) -> tuple[Vector, States]:
         """Additions may prepare the uploads; then the base moves the model, and each addition in turn."""
         after = dict(server)
-        for name, part in self.parts("server"):
+        for name, part in dict((*self.guards, *self.parts("server"))).items():
             if hasattr(part, "prepare"):
                 with self._naming[name]:
                     answer = part.prepare(uploads, after.get(name, {}))
@@ -318,6 +323,11 @@ class Method:
             model = returned.point(place, "update", moved, model)
             self._keep(name, "update", state, after)
         return model, after
+
+    @cached_property
+    def guards(self) -> list[tuple[str, Any]]:
+        """The server values that stand between the clients and all others."""
+        return [(name, part) for name, part in self.parts("server") if hasattr(part, "bound")]
 
     def _keep(self, name: str, hook: str, state: object, after: States) -> None:
         kept = returned.same_names(

@@ -32,6 +32,11 @@ def server_momentum(momentum: Momentum = 0.4) -> Method:
     return Method(server=server.momentum(momentum))
 
 
+def dp(clip: Rate = 1.0, noise: Weight = 1.0) -> Method:
+    """x_i ← x_i·min(1, C/‖x_i‖) ; Δ = Σ_S Δ_i/m + N(0, (zC/m)²) ; θ ← θ + Δ: clients' privacy (McMahan et al. 2018)."""
+    return Method(server=server.private(clip, noise))
+
+
 # ── optimisers of the clients ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -19,13 +19,48 @@ _GIVER = {"server": "server", "message": "broadcast", "upload": "local", "local"
 """The slot whose base should give what is needed of a kind."""
 
 
-def check(parts: Parts) -> None:
+def check(parts: Parts, pooled: bool = False) -> None:
     """Refuse slots of which one needs what none provides, or two provide the same."""
     givers = _givers(parts)
     for name, part in parts:
         for need in getattr(part, "needs", ()):
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
+    _check_guard([part for _, part in parts], pooled)
+
+
+def _check_guard(parts: Sequence[object], pooled: bool) -> None:
+    """Refuse a server value that must see more than a mean beside one that lets nothing else through."""
+    guard = next((part for part in parts if hasattr(part, "bound")), None)
+    if guard is not None and pooled:
+        raise UserError(
+            f"server slot: {shown(guard)} protects clients, and a centralised method has all data in one place; "
+            "take a federated one, such as fedavg"
+        )
+    seen = seen_beside_the_mean(parts)
+    if guard is not None and seen is not None:
+        raise UserError(
+            f"server slot: {seen}, and {shown(guard)} lets through only a mean with noise; take a "
+            "method whose server uses the mean (docs/privacy.md lists them)"
+        )
+
+
+_BESIDE_THE_MEAN = {
+    "needs_each": "each client's upload",
+    "needs_clients": "who took part",
+    "keeps_best": "the loss on all clients' data",
+}
+
+
+def seen_beside_the_mean(parts: Iterable[object]) -> str | None:
+    """The first value that must see more of clients than the mean of their uploads, and what; None where none does."""
+    found = (
+        f"{type(part).__name__} must see {what}"
+        for part in parts
+        for attribute, what in _BESIDE_THE_MEAN.items()
+        if getattr(part, attribute, False)
+    )
+    return next(found, None)
 
 
 def check_wire(parts: Parts, wire: Wire) -> None:

@@ -66,6 +66,7 @@ def _function_name(function: object) -> str:
 
 
 def part_name(part: object) -> str:
+    """The name of a slot's value, which is the name of its state too: its class, or the user's function."""
     return repr(part) if isinstance(part, plain_function) else type(part).__name__
 
 
@@ -106,7 +107,7 @@ def _values(slot: str, given: object) -> tuple[object, ...]:
 
 
 def _part(slot: str, given: object) -> object:
-    """A slot value of what was given for it."""
+    """What was given for a slot as a value of it: a function becomes one, anything else is checked."""
     if isinstance(given, plain_function):
         return plain_function(slot, given.function)
     if inspect.isclass(given):

@@ -70,6 +70,7 @@ def state(place: str, hook: str, given: object) -> dict[str, object]:
 
 
 def dictionary(place: str, hook: str, given: object) -> dict[str, object]:
+    """What a hook returned, which must be a dictionary."""
     if not isinstance(given, dict):
         raise UserError(f"{place}: {hook} returned {_kind(given)}; it must return a dictionary")
     return given
@@ -83,6 +84,14 @@ def vectors(place: str, hook: str, given: object) -> dict[str, Vector]:
             raise UserError(f"{place}: {hook} returned {_kind(value)} for '{name}'; it must be a Vector")
         found[name] = value
     return found
+
+
+def same_fields(place: str, given: dict[str, Vector], before: Collection[str]) -> dict[str, Vector]:
+    """What `bound` made of an upload: the same names, or something of a client would enter the mean unbounded."""
+    for odd in sorted(given.keys() ^ set(before)):
+        where = "is new" if odd in given else "is missing"
+        raise UserError(f"{place}: bound returned fields in which '{odd}' {where}; its names are those it was given")
+    return given
 
 
 def once(place: str, hook: str, new: Collection[str], there: Collection[str]) -> None:

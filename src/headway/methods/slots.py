@@ -11,7 +11,8 @@ written for one client; the engine stacks clients around them. Only the first ho
                 point(w, memory, step) or point_from(w, gradient, memory, step) → where the gradient is taken: a probe
                 client_state, begin, finish as above
     server      update(model, uploads, state) → (model, state)
-                server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update
+                server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update,
+                bound(fields): what of one upload may enter the mean, after every derive; its prepare is the first
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
 A function, a `functools.partial` or another object that can be called stands for a value without state: broadcast
@@ -25,8 +26,10 @@ where it begins, or under other names, is refused: it would be lost.
 Attributes, all optional: `needs` and `provides` (names such as `server:momentum`, `message:control`, `upload:control`,
 `model:stages`, `model:full_gradient`, `model:classes` for logits, `local:gradient_steps` for an optimiser that is plain
 SGD, or `local:mean_direction` to read `end.mean_direction` under any other), `adds` (this value joins the slot's base
-instead of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean), `owns`
-(names of server state that it changes in place, for memories too large to copy), `replaces_delta` (a local value that
+instead of being it), `needs_each` (a server that must see every client's upload and not only the weighted mean),
+`needs_clients` (a server that must know who took part), `mirrors_clients` (a server whose state is meant to be the mean
+of what all clients keep), `owns` (names of server state that it changes in place, for memories too large to copy),
+`replaces_delta` (a local value that
 uploads something in place of Δ_i), `optimises` (a local value that makes the step itself, after all others),
 `couples_decay` (an optimiser that takes weight decay for a part of the gradient), `keeps_best` (the output is the
 iterate of least global loss), `suggests` (a participation where the user gives none). Further hooks: `measures(memory,
@@ -40,13 +43,14 @@ class calls what is its own `_name`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from headway.errors import UserError
+from headway.random import Normals
 from headway.tasks.task import Answer, Target
 from headway.trees import register_record
 from headway.vectors import Vector
@@ -232,6 +236,31 @@ class Uploads:
     population: int
     each: tuple[Fields, ...] | None = None
     """One entry for each client, in the order of `clients`, where the server asks for it."""
+    wanted: float | None = None
+    """How many clients a round is planned to have, whoever came: |S|, or qN where each comes with probability q."""
+    normals: Normals | None = None
+    """Standard normal numbers of this round, for a server that adds noise."""
+
+
+class _Hidden(tuple[NoReturn, ...]):
+    """What stands where the clients would be: a mistake to look into."""
+
+    def __getitem__(self, place: object) -> NoReturn:
+        raise UserError("who took part is asked for, which differential privacy hides; leave out +dp, or do not ask")
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        return self[0]
+
+    def __len__(self) -> int:
+        return self[0]
+
+    def __contains__(self, client: object) -> bool:
+        return self[0]
+
+
+def anonymous(uploads: Uploads) -> Uploads:
+    """The uploads without whose they are: a slot that looks is refused."""
+    return replace(uploads, clients=_Hidden(), weights=_Hidden(), each=None)
 
 
 Payload = TypeVar("Payload")

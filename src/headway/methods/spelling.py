@@ -80,7 +80,7 @@ class Owner:
 
 
 def owner(spelled: str, name: str) -> Owner | None:
-    """Whose argument `name` is; None where no piece has one of that name."""
+    """The piece of the method that has an argument of this name; None where none has."""
     found = []
     for place, piece in enumerate(pieces(spelled)):
         entry, values = chosen(piece)

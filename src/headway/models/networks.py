@@ -39,6 +39,7 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
 
 
 def network(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network by its name, for samples of a shape and a number of classes."""
     if name not in NETWORKS:
         raise UserError(f"there is no model '{name}'{nearest(name, NETWORKS)} (known: {', '.join(NETWORKS)})")
     return NETWORKS[name](shape, classes)

@@ -40,7 +40,7 @@ class ModelBytes:
 
 @cache
 def model_bytes(model: str, data: str) -> ModelBytes:
-    """Of a named model for named data; no memory is taken for it."""
+    """Bytes of parameters and buffers of a named model for named data, counted without taking memory for it."""
     with torch.device("meta"):
         module = network(model, *_SAMPLES[data])
     parameters, buffers = (

@@ -109,6 +109,7 @@ def preset(item: str) -> Preset:
 
 
 def every_preset() -> list[Preset]:
+    """Every table and figure of every paper."""
     return [preset for paper in PAPERS for preset in presets(paper).values()]
 
 
@@ -165,7 +166,7 @@ def _preset(
 
 
 def _spellings(entry: MethodEntry) -> dict[str, Spelling]:
-    """By data, data with a split, or scenario; '' is the spelling for everything else."""
+    """Spellings of a method by data, data with a split, or scenario; '' is the one for everything else."""
     if isinstance(entry, str):
         return {"": Spelling(entry)}
     plain = {name: value for name, value in entry.items() if name in ("spelled", "settings")}

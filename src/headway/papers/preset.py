@@ -117,7 +117,7 @@ class Preset:
     reference: str | None = None
     """The row to whose number of rounds the others are compared, as multiples."""
     methods: dict[str, dict[str, Spelling]] = field(default_factory=dict, repr=False)
-    """By method; then by a column's scenario, by data with a split, or by data. '' is the spelling everywhere else."""
+    """Spellings by method; then by a column's scenario, by data with a split, or by data. '' is all else."""
     numbers: dict[tuple[str, str, str], Published] = field(default_factory=dict, repr=False)
     """Published values by (row, column, measure)."""
 

@@ -37,7 +37,7 @@ class Published:
     digits: int = 0
     """How many are printed after the point."""
     seeds: int = 1
-    """Of how many seeds a number with ± is the mean."""
+    """How many seeds a number with ± is the mean of."""
 
     def __str__(self) -> str:
         if self.value is None:

@@ -78,7 +78,7 @@ class Note(Maker, total=False):
     chosen: list[str]
     runs: int
     made: dict[str, Maker]
-    """By the folder of the run, from that of the note."""
+    """What made each run, by the run's folder as seen from the note's."""
 
 
 NOTE = "reproduce.json"

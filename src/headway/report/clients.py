@@ -17,7 +17,7 @@ Write = Callable[[MethodNumbers], str]
 
 
 def are_measured(rows: Sequence[MethodNumbers]) -> bool:
-    """Whether some method's clients were judged on samples of their own."""
+    """Whether some method's clients were judged on their own samples."""
     return any(row.get("client_mean") is not None for row in rows)
 
 
@@ -58,7 +58,7 @@ def how_many(clients: float) -> str:
 
 
 def about_clients(rows: Sequence[MethodNumbers]) -> str:
-    """Whether what is said of clients was measured, and on what; nothing where nothing is said."""
+    """Whether numbers over clients were measured, and on what; empty where there are none."""
     words = []
     if are_measured(rows):
         counts = sorted(count for row in rows if (count := row.get("clients_judged")) is not None)
@@ -91,7 +91,7 @@ def as_csv(study: Study) -> str:
 
 
 def _of_run(found: RunNumbers) -> list[object]:
-    """What stands in a line after method and seed; what there is not is left empty."""
+    """The cells of a line after method and seed; a number that the run does not have is left empty."""
     proxy = found["client_scores"] == PROXY
     std, worst = ("client_accuracy_std", "client_accuracy_low") if proxy else ("client_std", "client_worst")
     numbers = [found["clients_judged"], found["client_mean"], number_of(found, std), number_of(found, worst)]

@@ -19,11 +19,15 @@ class Report:
     """The files of a report."""
 
     page: Path
+    """report.html: everything about the comparison in one file."""
     picture: Path
+    """compare.png: the curves over rounds and over megabytes."""
     markdown: Path
+    """compare.md: the table."""
     latex: Path
+    """compare.tex: the table."""
     clients: Path
-    """A line of numbers over clients for each run, and whether they were measured or are a proxy."""
+    """clients.csv: a line of numbers over clients for each run, and whether they were measured or are a proxy."""
 
 
 def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 CLIENTS_AT_MOST = 1000
-"""Of more clients this many are drawn, evenly spaced by id."""
+"""The most clients that are drawn: where there are more, they are evenly spaced by id."""
 
 _COLOUR = "#4477aa"
 _WIDTH, _HEIGHT = 930.0, 760.0

@@ -49,7 +49,7 @@ class BestModels:
         return self.models[-1] if self.models else None
 
     def up_to(self, round: int) -> BestModels:
-        """Those of these rounds."""
+        """The models up to this round."""
         return replace(self, models=tuple(model for model in self.models if model.round <= round))
 
     def last(self) -> BestModels:

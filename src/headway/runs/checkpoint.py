@@ -100,7 +100,7 @@ class RunFacts:
     """What every manifest of a run says beside the state after its round."""
 
     fingerprints: Fingerprinted = field(default_factory=lambda: Fingerprinted())
-    """Of data, own model and own method, as `fingerprints.settle` has them."""
+    """Fingerprints of data, own model and own method, as `fingerprints.settle` has them."""
     threads: int | None = None
     """How many threads torch has, where the bits are to be repeated."""
     split: str = ""

@@ -27,7 +27,7 @@ from headway.methods.renamed import ADDED_ARGUMENTS, first_name
 from headway.vectors import Vector
 
 _PRETRAINED = frozenset({"transformers", "peft"})
-"""Libraries of models whose layers are told by a configuration."""
+"""Libraries whose models say in a configuration how their layers are made."""
 _LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *_PRETRAINED, *sys.stdlib_module_names}) - {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, enum.Enum)
 _NAMED = (torch.dtype, torch.device, np.dtype, np.generic)
@@ -280,13 +280,13 @@ def _configuration(layer: nn.Module) -> Iterator[tuple[str, object]]:
         to_dict = getattr(value, "to_dict", None)
         table = to_dict() if to_dict else value
         if isinstance(table, Mapping) and name not in _VOLATILE:
-            yield name, {key: one for key, one in table.items() if _is_told(one) and key not in _VOLATILE}
-        elif _is_told(value) and name not in _VOLATILE:
+            yield name, {key: one for key, one in table.items() if _is_plain(one) and key not in _VOLATILE}
+        elif _is_plain(value) and name not in _VOLATILE:
             yield name, value
 
 
-def _is_told(value: object) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value is one of Python's own, or a collection of such."""
     if isinstance(value, Mapping):
-        return all(map(_is_told, value.values()))
-    return isinstance(value, _PLAIN) or (isinstance(value, list | tuple | set) and all(map(_is_told, value)))
+        return all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN) or (isinstance(value, list | tuple | set) and all(map(_is_plain, value)))

@@ -11,7 +11,7 @@ from typing import IO, cast
 
 import torch
 
-from headway.engine import simulation
+from headway.engine import privacy, simulation
 from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
@@ -40,6 +40,7 @@ from headway.errors import (
 )
 from headway.records import RoundRecord
 from headway.runs import execution, records, shared_folder, splits
+from headway.runs.accountant import Accountant, accountant_of
 from headway.runs.callbacks.calls import Calls
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.keep_best import KeepBest
@@ -68,7 +69,7 @@ class Job:
     observer: Observer
     callbacks: Sequence[Hooked] = ()
     trackers: Mapping[str, Callback] = field(default_factory=dict)
-    """By the names that were given for them."""
+    """Callbacks that write to other programs, by the names that were given for them."""
     accept_changes: bool = False
     """Whether data, an own model and an own method may be others than those that the run began with."""
     ranks: Ranks = ALONE
@@ -196,6 +197,8 @@ class _Run:
     checked: bool
     """Whether the rounds before could be checked."""
     pace: Pace
+    accountant: Accountant | None
+    """Of a private run."""
     reason: str | None
     """Why a callback stopped the run."""
     spread: Spread | None
@@ -231,6 +234,7 @@ class _Run:
             chain=rounds.chain,
             checked=rounds.checked,
             pace=Pace(job.experiment.scenario),
+            accountant=accountant_of(job.experiment),
             reason=None if checkpoint is None else checkpoint.facts.stopped,
             spread=simulation.spread_over(job.ranks, job.experiment, store),
             watched=told_by_first(job.ranks, lambda: calls.measure_updates),
@@ -307,6 +311,8 @@ class _Run:
         observer.begins(experiment, self.progress.round, label)
         if experiment.doubt is not None:
             observer.tell(experiment.doubt)
+        for caution in privacy.cautions(experiment):
+            observer.tell(caution)
 
     def _start_callbacks(self) -> None:
         saved = None if self.checkpoint is None else self.checkpoint.committed
@@ -325,10 +331,12 @@ class _Run:
         self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress, request: StopRequest) -> None:
-        """A round has ended: keep its record, save where a checkpoint is due, and tell."""
+        """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"
+        if self.accountant is not None:
+            record["epsilon"] = self.accountant.epsilon(progress.round)
         self.progress = progress
         self.past.append(record)
         self.chain = self.chain.then(record)

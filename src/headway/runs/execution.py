@@ -161,7 +161,7 @@ def _remember(path: Path | None, executor: str, experiment: Experiment, requeste
 
 @contextmanager
 def threads(deterministic: bool, began: int | None) -> Iterator[int | None]:
-    """Inside, a run whose bits are to be repeated has the threads it began with, or those there are; their number.
+    """Give a run whose bits are to be repeated the number of threads it began with, or that of now; yields the number.
 
     Sums of a matrix product are taken in parts, one for each thread, so their last bits depend on it.
     """

@@ -40,11 +40,12 @@ def _as_json(content: object) -> bytes:
 
 
 def write_json(path: Path, content: object) -> None:
+    """Write plain data as JSON, without a checksum."""
     write_atomically(path, _as_json(content))
 
 
 def parsed(content: bytes | str) -> object:
-    """What JSON says; a `ValueError` with its reason where it is none that Headway writes."""
+    """The value of a JSON text. A `ValueError` says why a text is not JSON as Headway writes it."""
     try:
         return json.loads(content, parse_constant=_refuse)
     except RecursionError:
@@ -56,7 +57,7 @@ def _refuse(constant: str) -> None:
 
 
 def read_plain(path: Path) -> bytes:
-    """A file's content. A pipe in its place is not opened: that would wait for who writes into it."""
+    """A file's content. A pipe in its place is not opened, since that would wait for its writer."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     return path.read_bytes()

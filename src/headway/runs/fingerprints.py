@@ -26,13 +26,13 @@ from headway.runs.manifest import AcceptedChange, Fingerprinted, Manifest
 SAMPLES = 10_000
 """Samples of a set that are read: all of the usual sets' tests, and a second at most for images of 64 × 64."""
 BYTES = 1 << 28
-"""Of samples that are read of one set: large images are fewer, so that a start never waits for seconds."""
+"""The most bytes that are read of one set of samples, so that a start never waits for seconds."""
 DRAWN_SAMPLES = 100
-"""The same, of a set whose samples are made when they are read."""
+"""The samples that are read of a set whose samples are made when they are read."""
 SPLIT = "the split"
-"""Of named data; `splits` has the rows themselves, and refuses others with the name of the file."""
+"""What an error calls the split of named data; `splits` has its rows, and names the file that has others."""
 Fingerprints = dict[str, str]
-"""By what they are of, in the words of an error."""
+"""Fingerprints by what they are of, in the words of an error."""
 
 
 def fingerprints(experiment: Experiment) -> Fingerprints:
@@ -48,7 +48,7 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
 
 
 def _clients(experiment: Experiment) -> Fingerprints:
-    """Who holds what. Own data lies client after client, so that sizes say it."""
+    """Fingerprints of which client holds what. Own data lies client after client, so that sizes say it."""
     if experiment.scenario.data == "own":
         sizes = {"the clients' numbers of samples": _sum(experiment.split.sizes.astype("<i8"))}
         tests = experiment.split.client_tests

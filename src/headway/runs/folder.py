@@ -45,9 +45,9 @@ class RunFolder:
     path: Path
     scenario: Scenario
     rounds: Rounds
-    """The rounds up to the checkpoint, or all of them where they were asked for."""
+    """The rounds up to the checkpoint, or all of them if `read` was called with `whole`."""
     manifest: Manifest | None
-    """The checkpoint's; None where there is no checkpoint."""
+    """The manifest of the checkpoint; None where there is no checkpoint."""
     summary: Summary
     """What was written at the end or after a failure; empty where nothing was."""
 
@@ -58,10 +58,10 @@ class RunFolder:
     @property
     def stopped(self) -> str | None:
         """Why a callback stopped the run, which is finished then."""
-        told = self.summary.get("stopped")
-        if told is None and self.manifest is not None:
+        reason = self.summary.get("stopped")
+        if reason is None and self.manifest is not None:
             return self.manifest.get("stopped")
-        return None if told is None else str(told)
+        return None if reason is None else str(reason)
 
     @property
     def failure(self) -> str | None:
@@ -101,11 +101,11 @@ def read(folder: Path, whole: bool = False) -> RunFolder:
     path, round = folder / ROUNDS, _last_round(folder, kept, ended)
     rounds = records.load(path, round)
     if kept is not None and kept["rounds"] is not None:
-        _same(rounds.chain.numbers == kept["rounds"], path, "the checkpoint was made with", round)
+        _check_same(rounds.chain.numbers == kept["rounds"], path, "the checkpoint was made with", round)
     if rounds.packed:
-        _same(ended.get("packed", rounds.packed) == rounds.packed, path, "summary.json was kept with", round)
+        _check_same(ended.get("packed", rounds.packed) == rounds.packed, path, "summary.json was kept with", round)
     elif ended.get("finished") and "chain" in ended:
-        _same(rounds.chain.whole == ended["chain"], path, "summary.json was made of", round)
+        _check_same(rounds.chain.whole == ended["chain"], path, "summary.json was made of", round)
     more = whole and path.is_file() and path.stat().st_size > rounds.size
     return RunFolder(folder, chosen, records.load(path) if more else rounds, kept, ended)
 
@@ -120,7 +120,8 @@ def _last_round(folder: Path, kept: Manifest | None, ended: Summary) -> int | No
     raise UserError(f"{folder / 'summary.json'} is damaged: it does not tell how many rounds were run")
 
 
-def _same(same: bool, path: Path, what: str, round: int | None) -> None:
+def _check_same(same: bool, path: Path, what: str, round: int | None) -> None:
+    """Refuse rounds that are not those of another file; `what` says in the message which these are."""
     if not same:
         raise DamagedRun(f"{path} is damaged: rounds 1 to {round} are not those that {what}; put it back from a copy")
 

@@ -10,9 +10,10 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
+from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
 
 
@@ -34,6 +35,19 @@ Clients = int | OwnClients
 Metrics = str | Sequence[object]
 """Names of metrics, separated by commas, or metrics as names and objects."""
 
+
+def listed(metrics: object) -> Sequence[object]:
+    """Metrics one by one."""
+    if isinstance(metrics, str):
+        return [name.strip() for name in metrics.split(",") if name.strip()]
+    if not isinstance(metrics, tuple | list):
+        raise UserError(
+            f"metrics is of type {type(metrics).__name__}; give names separated by commas, or a list of names, "
+            "functions of (output, target), headway.Metric or metrics of torchmetrics"
+        )
+    return metrics
+
+
 _SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
 """What may be given as a setting of the scenario or as an object: of these types it is a setting."""
 
@@ -45,16 +59,22 @@ def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dic
     return {**settings, **{name: given[name] for name in named}}, objects
 
 
+def given_again(scenario: Scenario, **given: object) -> OwnObjects:
+    """A user's own objects for a run that goes on; what is named must be what the run was made with."""
+    named, objects = split_settings({}, **given)
+    for name, value in named.items():
+        was = getattr(scenario, name)
+        if value != was:
+            raise UserError(
+                f"{name} is {shown(value)}, but the run was made with {shown(was)}; leave it out, or start a new run"
+            )
+    return objects
+
+
 def own_objects(**given: object) -> OwnObjects:
     """What was given, by name."""
-    metrics = given.get("metrics")
-    if not (metrics is None or isinstance(metrics, tuple | list)):
-        raise UserError(
-            f"metrics is of type {type(metrics).__name__}; give names separated by commas, or a list of names, "
-            "functions of (output, target), headway.Metric or metrics of torchmetrics"
-        )
-    if not metrics:
-        given["metrics"] = None
+    if given.get("metrics") is not None:
+        given["metrics"] = listed(given["metrics"]) or None
     return cast(OwnObjects, {name: value for name, value in given.items() if value is not None})
 
 

@@ -10,7 +10,6 @@ import safetensors.torch
 from torch import nn
 
 from headway.data.own_samples import Padding
-from headway.data.own_tests import OwnClients
 from headway.engine.building import build
 from headway.engine.evaluation import ClientTable, client_table
 from headway.engine.experiment import Experiment
@@ -25,7 +24,7 @@ from headway.runs.files import as_path
 from headway.runs.folder import UNCHECKED, RunFolder, verify
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import OwnObjects, catalogue_method, checked_method, own_objects
+from headway.runs.given import Clients, Metrics, OwnObjects, catalogue_method, checked_method, given_again
 from headway.runs.observer import Observer, Unwatched
 from headway.runs.result import Result
 from headway.scenario import Scenario
@@ -36,21 +35,20 @@ def load_run(
     run: str | Path,
     *,
     method: Method | None = None,
-    model: nn.Module | None = None,
-    clients: OwnClients | None = None,
+    model: str | nn.Module | None = None,
+    clients: Clients | None = None,
     test: object = None,
-    task: OwnTask | None = None,
-    metrics: Sequence[object] = (),
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
     padding: Padding = None,
     observer: Observer | None = None,
 ) -> Result:
     """A run as its folder has it: its model is that of the last checkpoint."""
     folder = as_path("run", run)
-    experiment = experiment_of(
-        folder,
-        method,
-        own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding),
+    own = given_again(
+        scenario_of_run(folder), model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
+    experiment = experiment_of(folder, method, own)
     return warned_if_unchecked(loaded(experiment, folder), observer or Unwatched())
 
 

@@ -16,7 +16,7 @@ from headway.runs.costs import CostRecord, is_cost
 from headway.runs.files import CHECK, checksum, read_json
 
 FORMAT = 2
-"""Of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""
+"""The format of the manifest. Format 1 did not have `rounds`, `ends`, `split` and `threads`."""
 
 
 AcceptedChange = TypedDict("AcceptedChange", {"after round": int, "changed": list[str]})

@@ -28,7 +28,7 @@ class Observer(Protocol):
 
 
 class Unwatched:
-    """For runs that nobody watches: the task is printed on standard error once, messages are Python warnings."""
+    """Reports where no observer is given: prints the task on standard error once, and makes messages warnings."""
 
     @cached_property
     def said(self) -> set[str]:

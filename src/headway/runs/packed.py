@@ -42,6 +42,7 @@ def rounded(records: Sequence[RoundRecord]) -> list[RoundRecord]:
 
 
 def pack(records: Sequence[RoundRecord]) -> bytes:
+    """Records as the bytes of rounds.json.xz."""
     names = dict.fromkeys(name for one in records for name in one)
     columns = {name: [_kept(name, one.get(name)) for one in records] for name in names}
     text = json.dumps(columns, separators=(",", ":"), allow_nan=False)
@@ -49,6 +50,7 @@ def pack(records: Sequence[RoundRecord]) -> bytes:
 
 
 def content(path: Path) -> bytes:
+    """The bytes of rounds.json.xz."""
     try:
         return read_plain(path)
     except OSError as fault:
@@ -61,7 +63,7 @@ def digest(content: bytes) -> str:
 
 
 MOST_BYTES = 1 << 28
-"""Of what a file unpacks to: a hundred thousand rounds have about 70 MB."""
+"""The most bytes that a file may unpack to: a hundred thousand rounds have about 70 MB."""
 
 
 def _unpacked(packed: bytes) -> bytes:

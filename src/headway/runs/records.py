@@ -44,9 +44,9 @@ class Chain:
     """Checksums of all records up to one."""
 
     whole: str = ""
-    """Of everything in them: it stands in the lines and, of the last line, in the summary."""
+    """The checksum of everything in them: it stands in the lines and, of the last line, in the summary."""
     numbers: str = ""
-    """Of what does not depend on the clock: it stands in the checkpoint, where equal runs have equal bytes."""
+    """The checksum of what does not depend on the clock; it stands in the checkpoint, equal for equal runs."""
 
     def then(self, record: RoundRecord) -> Chain:
         """The checksums with one more record."""
@@ -73,6 +73,7 @@ class Rounds:
 
 
 def chained(records: Iterable[RoundRecord]) -> Chain:
+    """The checksums of all these records together."""
     return reduce(Chain.then, records, Chain())
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from headway.engine.evaluation import ClientTable
+from headway.engine.privacy import DELTA
 from headway.errors import UserError
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
@@ -27,11 +28,16 @@ class Result:
     """One run of one method with one seed, finished or not."""
 
     method: str
+    """The method's name."""
     scenario: Scenario
+    """The run's settings."""
     records: list[RoundRecord] = field(repr=False)
+    """What each round recorded, as rounds.jsonl has it; `rounds` is a table of it."""
     make_model: Callable[[], nn.Module] = field(repr=False)
     executor: str
+    """How clients were executed, such as `batched:compiled`."""
     folder: Path | None
+    """The run's folder; None for a run that is kept in memory."""
     checked: bool = field(default=True, repr=False)
     """Whether the records could be checked; those of folders from before there were checksums cannot."""
     cost: CostRecord | None = field(default=None, repr=False)
@@ -40,7 +46,7 @@ class Result:
     stopped: str | None = None
     """Why a callback stopped the run before its rounds were done; None where none did."""
     callbacks: tuple[object, ...] = field(default=(), repr=False)
-    """Those that were given, as the run left them; a run that was loaded has none."""
+    """The callbacks that were given, as the run left them; a run that was loaded has none."""
     make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
 
     @cached_property
@@ -67,6 +73,8 @@ class Result:
         }
         if self.stopped is not None:
             about["stopped"] = self.stopped
+        if self.records and "epsilon" in self.records[-1]:
+            about["epsilon"], about["delta"] = self.records[-1]["epsilon"], one.delta or DELTA
         return {**about, **summarise(self.records, one.target, one.smoothing)}
 
     @cached_property
@@ -77,7 +85,7 @@ class Result:
         table = None if self.make_clients is None else self.make_clients()
         if table is None:
             raise UserError(
-                "the clients of this run have no test samples of their own; give them some (test=[…], one set each) "
+                "the clients of this run do not have their own test samples; give them some (test=[…], one set each) "
                 "or hold some out (client_test=0.2)"
             )
         return pandas.DataFrame(table).set_index("client")

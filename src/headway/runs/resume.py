@@ -8,7 +8,6 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
-from headway.data.own_tests import OwnClients
 from headway.engine.process_group import joined
 from headway.errors import UserError
 from headway.methods.method import Method
@@ -17,7 +16,7 @@ from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
-from headway.runs.given import own_objects
+from headway.runs.given import Clients, Metrics, given_again
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
 from headway.runs.ranked import go_on_together, together_to_the_end
@@ -32,11 +31,11 @@ def resume(
     run: str | Path,
     *,
     method: Method | None = None,
-    model: nn.Module | None = None,
-    clients: OwnClients | None = None,
+    model: str | nn.Module | None = None,
+    clients: Clients | None = None,
     test: object = None,
-    task: OwnTask | None = None,
-    metrics: Sequence[object] = (),
+    task: str | OwnTask | None = None,
+    metrics: Metrics = (),
     padding: Padding = None,
     observer: Observer | None = None,
     callbacks: Callbacks = (),
@@ -60,7 +59,15 @@ def resume(
             raise UserError(
                 f"{folder} is kept for others to check, without a checkpoint; start the run again with --out"
             )
-        own = own_objects(model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding)
+        own = given_again(
+            scenario_of_run(folder),
+            model=model,
+            clients=clients,
+            test=test,
+            task=task,
+            metrics=metrics,
+            padding=padding,
+        )
         experiment = experiment_of(folder, method, own)
         if together.size > 1:
             return go_on_together(experiment, folder, observer, called, watching, together, accept_changes)
@@ -71,7 +78,7 @@ def resume(
 
 
 def check_lengthens(scenario: Scenario) -> None:
-    """Refuse more rounds where the rates of the first ones follow from how many there are."""
+    """Refuse more rounds where the schedule goes over the whole run: the past rounds would have had other rates."""
     if schedule(scenario.schedule).follows_run:
         raise UserError(
             f"schedule '{scenario.schedule}' goes over the run's rounds, so one of more rounds is another run; say "

@@ -10,7 +10,7 @@ from headway.schedules import schedule
 EXECUTION = settings_of("execution")
 """Where and how a run is computed: up to rounding its numbers do not depend on these."""
 
-ENDS = ("rounds", "target", "stop_at_target", "patience", "seeds")
+ENDS = ("rounds", "target", "stop_at_target", "patience", "epsilon", "seeds")
 """When a run ends and what it is judged by."""
 
 EDITABLE = EXECUTION - {"deterministic"} | {"on_failure"}

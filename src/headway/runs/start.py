@@ -52,8 +52,8 @@ def simulate(
 
     `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
     each client. `task` is a name, or a loss of your own: f(output, target) → one number a sample. `metrics` are names,
-    functions of (output, target) or metrics of torchmetrics, the headline first. `padding` says with what number
-    samples of different lengths are filled, or with which by name. `out` is a folder that keeps the run, so that
+    functions of (output, target) or metrics of torchmetrics, the headline first. `padding` is the number
+    that fills samples of different lengths, or one for each name. `out` is a folder that keeps the run, so that
     `resume` and `load_run` find it. `callbacks` are functions, which are called with the run after every round, or
     objects with any of on_start(run), on_round(run) and on_end(run). `track` names trackers: "tensorboard",
     "tensorboard:DIR", "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT". `ranks` are the processes that torchrun has

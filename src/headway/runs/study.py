@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
-from headway.errors import Diverged, UserError, shown
+from headway.errors import CallbackError, Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
 from headway.measure.numbers import MethodNumbers, RunNumbers
@@ -39,7 +39,9 @@ class Study:
     """The runs of each method, one for each seed."""
 
     runs: dict[str, list[Result]]
+    """The results of each method, in the order of seeds."""
     folder: Path | None
+    """The folder of the comparison; None where the runs lie elsewhere, or in memory."""
     note: str = ""
     """What a reader must know beside every number of it."""
     failed: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ class Study:
 
 
 def stopped_early(result: Result) -> str:
-    """In which round and why a callback stopped a run; '' for one that no callback stopped."""
+    """The round in which a callback stopped a run, and why; '' for one that no callback stopped."""
     done = len(result.records)
     return (
         "" if result.stopped is None else f"seed {result.scenario.seed}, stopped after round {done}: {result.stopped}"
@@ -146,10 +148,10 @@ def compare(
     track: str | Sequence[str] = (),
     **settings: object,
 ) -> Study:
-    """Run each method with each seed of the scenario; `model`, `clients` and `test` are as of `simulate`.
+    """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
 
-    A method that diverges is left out and stands in the study's note. Of `callbacks` a function is called by all runs;
-    an object is copied for each run as it was given, and a result's `callbacks` are those of its run.
+    A method that diverges is left out, and the study's note names it. A function among `callbacks` is called by all
+    runs; an object is copied for each run as it was given, and a result's `callbacks` are those of its run.
 
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
@@ -218,6 +220,8 @@ def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None,
             except Diverged as fault:
                 failed[f"{method.name}, seed {one.seed}"] = fault
                 continue
+            except CallbackError as fault:
+                raise CallbackError(f"{method.name}, seed {one.seed}: {fault}") from fault
             runs.setdefault(method.name, []).append(result)
     if not runs:
         which, cause = next(iter(failed.items()))

@@ -24,6 +24,10 @@ class Summary(RunNumbers, total=False):
     executor: str
     buffers: str
 
+    epsilon: float
+    """Of a private run: ε of all its rounds, at `delta`."""
+    delta: float
+
     accepted_changes: list[AcceptedChange]
     environment: MadeOn
     cost: CostRecord

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from headway.errors import UserError, nearest
 from headway.tasks import metrics as judged_by
-from headway.tasks.metrics import Metric
 from headway.tasks.named_metrics import metric_of
 from headway.tasks.task import (
     Answer,
@@ -52,13 +51,14 @@ TASKS = {one.name: one for one in (classification, regression, binary, multilabe
 def task_of(given: OwnTask | str, metrics: Sequence[object] = (), squared: bool = False) -> Task:
     """A task by its name, as a user's loss or as it is; metrics that are given lead, the task's own follow."""
     task = squared_classification if squared and given == "classification" else _task(given)
-    named = [metric_of(one, task.name if task.name in TASKS else "own") for one in metrics]
+    kind = task.name if task.name in TASKS else "own"
+    named = [metric_of(one, kind) for one in metrics]
     names = [one.name for one in named]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"metrics has '{name}' twice")
-    own = [one for one in task.metrics if one.name not in names]
-    return dataclasses.replace(task, metrics=(*named, *own))
+    own = [one for one in (metric_of(one, kind) for one in task.metrics) if one.name not in names]
+    return dataclasses.replace(task, metrics=(*named, *own) or (judged_by.loss,))
 
 
 def _task(given: OwnTask | str) -> Task:
@@ -76,8 +76,8 @@ def _task(given: OwnTask | str) -> Task:
     return own(given)
 
 
-def own(loss: Callable[[Answer, Target], Tensor], metrics: tuple[Metric, ...] = ()) -> Task:
-    """A task with a user's loss f(output, target) → one number a sample. Without metrics, the loss is the headline."""
+def own(loss: Callable[[Answer, Target], Tensor]) -> Task:
+    """A task with a user's loss f(output, target) → one number a sample, which is the headline."""
     name = getattr(loss, "__name__", type(loss).__name__)
 
     def checked(output: Answer, target: Target) -> Tensor:
@@ -91,7 +91,7 @@ def own(loss: Callable[[Answer, Target], Tensor], metrics: tuple[Metric, ...] = 
             )
         return found
 
-    return Task("own", checked, f"the loss '{name}'", metrics or (judged_by.loss,))
+    return Task("own", checked, f"the loss '{name}'", (judged_by.loss,))
 
 
 def _rows(target: Target) -> int:

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from headway.errors import UserError
 from headway.records import MetricRecord
 from headway.trees import leaves_of
+
+IGNORED = -100
+"""The label of tokens and pixels that do not count, as in torch's cross-entropy."""
 
 Answer = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 """What a network answers for a batch: one tensor, or a tuple or a dictionary of tensors, each with one row a sample."""
@@ -38,19 +42,23 @@ class Judged:
     """Shape (batch,): over how many tokens or pixels the loss of each sample is the mean; None where over one."""
     class_axis: int = 1
     """The axis of the answer that has one logit for each class."""
+    own_loss: bool = False
+    """Whether the loss is the user's own: what its values are, and what the answer means, is then not known."""
 
     @property
     def logits(self) -> Tensor:
         """The answer where it is one tensor."""
         if not isinstance(self.answer, Tensor):
-            raise UserError("this metric reads one tensor of outputs, but the model answers with several")
+            raise UserError(
+                "it reads one tensor of outputs, but the model answers with several: give a metric of your own"
+            )
         return self.answer
 
     @property
     def labels(self) -> Tensor:
         """The target where it is one tensor."""
         if not isinstance(self.target, Tensor):
-            raise UserError("this metric reads one tensor of targets, but a sample has several")
+            raise UserError("it reads one tensor of targets, but a sample has several: give a metric of your own")
         return self.target
 
 
@@ -68,6 +76,13 @@ class Metric:
     """Whether it is a share, which tables show in percent."""
     tasks: tuple[str, ...] = ()
     """The tasks that it can judge; empty: any."""
+
+    def rows_of(self, judged: Judged) -> Rows:
+        """What each sample of a batch contributes; where these cannot be judged, it says which metric it is."""
+        try:
+            return self.rows(judged)
+        except UserError as fault:
+            raise fault.at(f"metric '{self.name}'") from fault
 
 
 _WORDS = {
@@ -99,20 +114,53 @@ def mean_of(rows: Rows) -> float:
     return float(sums[0] / sums[1])
 
 
+def _classes(judged: Judged) -> tuple[Tensor, Tensor]:
+    """Logits with a value for each class on `class_axis`, and labels; of a user's own loss this is looked at."""
+    logits, labels, axis = judged.logits, judged.labels, judged.class_axis
+    if judged.own_loss:
+        if labels.dim() > 1 and judged.units is None:
+            raise UserError(
+                f"the loss is your own and a sample has targets of shape {tuple(labels.shape[1:])}, so that it is not "
+                "known where the classes are: give a whole hw.Task with units and class_axis, or a metric of your own"
+            )
+        expected = list(logits.shape)
+        classes = expected.pop(axis) if -logits.dim() <= axis < logits.dim() else 0
+        if labels.is_floating_point() or expected != list(labels.shape) or classes < 2:
+            raise UserError(
+                f"the loss is your own, and outputs of shape {tuple(logits.shape)} for targets of shape "
+                f"{tuple(labels.shape)} and type {labels.dtype} do not have one logit for each class on axis {axis}: "
+                "give a metric of your own, f(output, target)"
+            )
+    return logits, labels
+
+
+def _numbers(judged: Judged) -> tuple[Tensor, Tensor]:
+    """Answers and targets, shape (batch, numbers): as many of one as of the other, so that none is broadcast."""
+    answer, target = judged.logits, judged.labels
+    if answer.numel() != target.numel():
+        raise UserError(
+            f"it compares each number of the answer with one of the target, but outputs have shape "
+            f"{tuple(answer.shape)} and targets {tuple(target.shape)}: give a metric of your own, f(output, target)"
+        )
+    return answer.reshape(len(target), -1), target.reshape(len(target), -1)
+
+
 def _hits(judged: Judged) -> Tensor:
     """Whether each sample's largest logit, or each unit's, is the right one."""
-    return judged.logits.argmax(judged.class_axis) == judged.labels
+    logits, labels = _classes(judged)
+    return _by_sample(logits.argmax(judged.class_axis) == labels, judged)
 
 
-def _right(judged: Judged) -> Tensor:
-    return _by_sample(_hits(judged), judged.units)
-
-
-def _by_sample(hits: Tensor, units: Tensor | None) -> Tensor:
+def _by_sample(hits: Tensor, judged: Judged) -> Tensor:
     """Hits as rows: of samples with several units, how many are right and how many count."""
-    if units is None:
+    if judged.units is None:
         return hits
-    return torch.stack([hits.flatten(1).sum(1).double(), units.double()], dim=1)
+    return torch.stack([hits.flatten(1).sum(1).double(), _counted(judged)], dim=1)
+
+
+def _counted(judged: Judged) -> Tensor:
+    """How many labels of each sample are not `IGNORED`."""
+    return (judged.labels != IGNORED).reshape(len(judged.labels), -1).sum(1).double()
 
 
 def _right_sign(judged: Judged) -> Tensor:
@@ -123,8 +171,8 @@ def _right_sign(judged: Judged) -> Tensor:
 
 
 def _all_signs(judged: Judged) -> Tensor:
-    target = judged.labels
-    return ((judged.logits.reshape(target.shape) > 0) == (target > 0.5)).reshape(len(target), -1).all(1)
+    answer, target = _numbers(judged)
+    return ((answer > 0) == (target > 0.5)).all(1)
 
 
 def _losses(judged: Judged) -> Tensor:
@@ -134,13 +182,37 @@ def _losses(judged: Judged) -> Tensor:
     return torch.stack([losses * units, units], dim=1)
 
 
+def _surprises(judged: Judged) -> Tensor:
+    """(Σ −log p of the true classes, how many count) of each sample: the loss, or beside a loss of the user's own."""
+    if not judged.own_loss:
+        return _losses(judged)
+    logits, labels = _classes(judged)
+    losses = F.cross_entropy(
+        logits.movedim(judged.class_axis, 1), labels, reduction="none", ignore_index=IGNORED
+    ).reshape(len(labels), -1)
+    return torch.stack([losses.double().sum(1), _counted(judged)], dim=1)
+
+
 def _absolute(judged: Judged) -> Tensor:
-    target = judged.labels
-    return (judged.logits.reshape(len(target), -1) - target.reshape(len(target), -1)).abs().double().mean(1)
+    answer, target = _numbers(judged)
+    return (answer - target).abs().double().mean(1)
 
 
-def _squared_and_targets(judged: Judged) -> Rows:
-    return judged.losses.double(), judged.labels.double().reshape(len(judged.labels), -1)
+def _squares(judged: Judged) -> Tensor:
+    """The mean of (ŷ − y)² over a sample's numbers: the loss, or beside a loss of the user's own."""
+    if not judged.own_loss:
+        return judged.losses.double()
+    answer, target = _numbers(judged)
+    return ((answer - target) ** 2).mean(1).double()
+
+
+def _squares_and_ones(judged: Judged) -> Tensor:
+    squares = _squares(judged)
+    return torch.stack([squares, torch.ones_like(squares)], dim=1)
+
+
+def _squares_and_targets(judged: Judged) -> Rows:
+    return _squares(judged), judged.labels.double().reshape(len(judged.labels), -1)
 
 
 def _r2(rows: Rows) -> float:
@@ -154,9 +226,9 @@ def top(k: int) -> Metric:
     """The share of samples whose true class is among the k largest logits."""
 
     def rows(judged: Judged) -> Tensor:
-        logits, axis = judged.logits, judged.class_axis
+        (logits, labels), axis = _classes(judged), judged.class_axis
         largest = logits.topk(min(k, logits.shape[axis]), dim=axis).indices
-        return _by_sample((largest == judged.labels.unsqueeze(axis)).any(axis), judged.units)
+        return _by_sample((largest == labels.unsqueeze(axis)).any(axis), judged)
 
     return Metric(f"top{k}", rows, mean_of, percent=True, tasks=("classification", "tokens", "segmentation"))
 
@@ -164,17 +236,27 @@ def top(k: int) -> Metric:
 _CLASSES = ("classification", "tokens", "segmentation")
 _SIGNS = ("binary", "multilabel")
 
-accuracy = Metric("accuracy", _right, mean_of, percent=True, tasks=_CLASSES)
+accuracy = Metric("accuracy", _hits, mean_of, percent=True, tasks=_CLASSES)
 label_accuracy = Metric("accuracy", _right_sign, mean_of, percent=True, tasks=_SIGNS)
 exact_match = Metric("exact_match", _all_signs, mean_of, percent=True, tasks=("multilabel",))
-rmse = Metric("rmse", _losses, lambda rows: math.sqrt(mean_of(rows)), higher_is_better=False, tasks=("regression",))
+rmse = Metric(
+    "rmse", _squares_and_ones, lambda rows: math.sqrt(mean_of(rows)), higher_is_better=False, tasks=("regression",)
+)
 mae = Metric("mae", _absolute, mean_of, higher_is_better=False, tasks=("regression",))
-r2 = Metric("r2", _squared_and_targets, _r2, tasks=("regression",))
+r2 = Metric("r2", _squares_and_targets, _r2, tasks=("regression",))
 perplexity = Metric(
-    "perplexity", _losses, lambda rows: math.exp(min(mean_of(rows), 700.0)), higher_is_better=False, tasks=("tokens",)
+    "perplexity",
+    _surprises,
+    lambda rows: math.exp(min(mean_of(rows), 700.0)),
+    higher_is_better=False,
+    tasks=("tokens",),
 )
 bits = Metric(
-    "bits_per_character", _losses, lambda rows: mean_of(rows) / math.log(2), higher_is_better=False, tasks=("tokens",)
+    "bits_per_character",
+    _surprises,
+    lambda rows: mean_of(rows) / math.log(2),
+    higher_is_better=False,
+    tasks=("tokens",),
 )
 loss = Metric("loss", _losses, mean_of, higher_is_better=False)
 

@@ -62,9 +62,7 @@ def own(function: Callable[[Answer, Target], Tensor]) -> Metric:
         found = function(judged.answer, judged.target)
         if not isinstance(found, Tensor) or found.shape != judged.losses.shape:
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-            raise UserError(
-                f"metric '{name}' returned {got} for {len(judged.losses)} samples; it must return one number a sample"
-            )
+            raise UserError(f"it returned {got} for {len(judged.losses)} samples; it must return one number a sample")
         return found
 
     return Metric(name, rows, mean_of, higher_is_better=getattr(function, "higher_is_better", True))

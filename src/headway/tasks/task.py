@@ -10,12 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.errors import UserError
-from headway.tasks.metrics import Answer, Judged, Metric, Target
+from headway.tasks.metrics import IGNORED, Answer, Judged, Metric, Target
 
 __all__ = ["IGNORED", "Answer", "Target", "Task"]
-
-IGNORED = -100
-"""The label of tokens and pixels that do not count, as in torch's cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,8 @@ class Task:
     """(output, target) → the loss of each sample, shape (batch,); of several tokens or pixels their mean."""
     loss_words: str
     """What the loss is called."""
-    metrics: tuple[Metric, ...]
-    """The first is the headline."""
+    metrics: tuple[Metric, ...] = ()
+    """The first is the headline; without one, and none given to the run, the loss is."""
     units: Callable[[Target], Tensor] | None = None
     """How many tokens or pixels of each sample count, shape (batch,): a batch's loss is the mean over all of them.
 
@@ -44,7 +41,8 @@ class Task:
     def judged(self, answer: Answer, target: Target) -> Judged:
         """Samples with the network's answer, their losses and how many units these are means over."""
         units = None if self.units is None else self.units(target)
-        return Judged(answer, target, self.loss(answer, target), units, self.class_axis)
+        own_loss = all(self.loss is not known for known in LOSSES)
+        return Judged(answer, target, self.loss(answer, target), units, self.class_axis, own_loss)
 
 
 def cross_entropy(output: Answer, target: Target) -> Tensor:
@@ -84,6 +82,10 @@ def binary_cross_entropy(output: Answer, target: Target) -> Tensor:
     logits = logits.reshape(y.shape)
     losses = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none")
     return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+
+LOSSES = (cross_entropy, token_cross_entropy, squared_error, one_hot_error, binary_cross_entropy)
+"""The losses of tasks with a name. Of any other, metrics do not take the values for their own."""
 
 
 def counted(target: Target) -> Tensor:

@@ -29,9 +29,13 @@ _UNDEFINED = "meaningless"
 """Part of what torchmetrics says where it returns 0 for what does not exist, such as the AUROC of a single class."""
 
 
-def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
-    """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together."""
+def adapted(metric: Updated, task: str, name: str | None = None, higher_is_better: bool | None = None) -> Metric:
+    """A metric of torchmetrics; its rows are the outputs and targets themselves, which it is given all together.
+
+    `higher_is_better` stands where torchmetrics does not say it.
+    """
     called = name or type(metric).__name__
+    rises = higher_is_better if metric.higher_is_better is None else metric.higher_is_better
 
     def rows(judged: Judged) -> Rows:
         return judged.logits, judged.labels
@@ -54,9 +58,14 @@ def adapted(metric: Updated, task: str, name: str | None = None) -> Metric:
             raise UserError(
                 f"metric '{called}' computes more than one number; ask it for their mean, such as average='macro'"
             )
+        if rises is None:
+            raise UserError(
+                f"metric '{called}': torchmetrics does not say whether a larger one is better; say it: "
+                f"torchmetrics:{called}:higher_is_better=true or false (of an object in a class that extends its own)"
+            )
         return math.nan if any(_UNDEFINED in str(one.message) for one in said) else float(found)
 
-    return Metric(called, rows, value, higher_is_better=metric.higher_is_better is not False)
+    return Metric(called, rows, value, higher_is_better=bool(rises))
 
 
 def _as_expected(metric: Updated, task: str, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,12 +101,15 @@ def named(text: str, task: str) -> Metric:
     if name not in kinds:
         raise UserError(f"torchmetrics has no metric '{name}'{nearest(name, kinds)}")
     arguments = dict(_option(name, one) for one in filter(None, options.split(":")))
+    rises = arguments.pop("higher_is_better", None)
+    if rises is not None and not isinstance(rises, bool):
+        raise UserError(f"torchmetrics' {name}: higher_is_better is {rises}; it must be true or false")
     try:
         metric = kinds[name](**arguments)
     except (TypeError, ValueError) as fault:
         raise UserError(f"torchmetrics' {name} cannot be made: {str(fault).splitlines()[0]}") from fault
     assert isinstance(metric, Updated)
-    return adapted(metric, task, name)
+    return adapted(metric, task, name, rises)
 
 
 def _option(metric: str, text: str) -> tuple[str, str | int | float | bool]:

@@ -63,7 +63,7 @@ class Trial:
     candidate: Candidate
     rounds: int = 0
     scores: tuple[float, ...] = ()
-    """Of each seed: the headline metric on the samples held out, smoothed where higher is better."""
+    """The score of each seed: the headline metric on the samples held out, smoothed where higher is better."""
     status: str = "waiting"
     """`finished`; `stopped` (others went on); `diverged` or `failed`, with the failure."""
     failure: str | None = None
@@ -77,7 +77,7 @@ class Trial:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     def as_dict(self, out: Path | None) -> TrialNumbers:
-        """As sweep.json has it; `out` is the folder of the sweep."""
+        """The trial as sweep.json has it; `out` is the folder of the sweep."""
         one = self.candidate
         return {
             "values": dict(one.values),
@@ -149,7 +149,7 @@ class Sweep:
         return command_line(["run", self.best.candidate.method], self.source, {**settings, **chosen})
 
     def as_dict(self) -> SweepNumbers:
-        """As sweep.json has it."""
+        """The sweep as sweep.json has it."""
         best = self.best
         return {
             "method": self.method,

@@ -28,7 +28,7 @@ class Entry:
     optional: bool = False
     """Whether the argument may be left out."""
     layouts: tuple[tuple[str, ...], ...] = ()
-    """For each layout of files that is understood, patterns of its files under the data folder; empty without files."""
+    """Patterns of the files under the data folder, for each layout that is understood; empty without files."""
 
 
 def _idx(folder: str) -> tuple[tuple[str, ...], ...]:

@@ -43,7 +43,7 @@ class Source:
     mean: Channels = (0.0,)
     std: Channels = (1.0,)
     profiles: Mapping[str, Normalisation] = field(default_factory=dict)
-    """By profile: the constants of its program, where these are others."""
+    """The constants that a profile's program uses, where they are not those above."""
     class_names: tuple[str, ...] = ()
     users: np.ndarray | None = None
     """The natural user of each training row, as a place in `user_names`."""
@@ -63,7 +63,7 @@ class Source:
         assert len(self.class_names) in (0, self.classes)
 
     def normalisation(self, profile: str = "paper") -> Normalisation:
-        """The constants of a profile's program; those of the data itself for `paper` and for a profile without."""
+        """The constants of a profile's program; those of the data itself for `paper` and where the profile has none."""
         if profile not in PROFILES:
             raise UserError(f"there is no profile '{profile}'{nearest(profile, PROFILES)} ({', '.join(PROFILES)})")
         return self.profiles.get(profile, Normalisation(self.mean, self.std))
@@ -72,7 +72,7 @@ class Source:
 def check_labels(samples: int, y: np.ndarray, classes: int, where: Path | str) -> None:
     """Refuse labels that are not from 0 to classes − 1, and a set without samples.
 
-    Of several labels a sample, some may be one that does not count.
+    Where a sample has several labels, those that do not count (−100) are not checked.
     """
     if samples != len(y):
         raise Damaged(f"{where}: there are {samples} samples and {len(y)} labels; the files do not belong together")
@@ -91,7 +91,7 @@ def samples_of(x: np.ndarray | Windows, y: np.ndarray, classes: int, where: Path
 
 
 def check_alike(train: Samples, test: Samples, where: Path | str) -> None:
-    """Refuse test samples of another shape or type than training samples: of the types, bytes alone are normalised."""
+    """Refuse test samples of another shape or type than training samples: bytes are normalised, other types are not."""
     shapes = columns.shapes(train.x), columns.shapes(test.x)
     if shapes[0] != shapes[1]:
         raise Damaged(f"{where}: training samples have shape {shapes[0]}, test samples {shapes[1]}")

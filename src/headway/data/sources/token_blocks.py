@@ -15,9 +15,8 @@ from headway.data.sources import leaf, text
 from headway.data.sources.files import Damaged, Missing, data_folder, read_json
 from headway.data.sources.source import Source
 from headway.errors import UserError
+from headway.tasks.task import IGNORED
 
-IGNORED = -100
-"""The target of a place that is only there to fill a block: no loss and no measure counts it."""
 MOST_LENGTH = 4096
 """The longest block: nearly every text is shorter, and each begins a new one, in training and in test data."""
 
@@ -121,7 +120,7 @@ def _part(texts: list[np.ndarray], length: int) -> _Part:
 
 
 def _grouping(speeches: list[Speech], train: _Part, test: _Part) -> dict[str, Grouping]:
-    """By play, where the play of every text is known. Plays are numbered as they first appear."""
+    """The grouping `play`, where the play of every text is known. Plays are numbered as they first appear."""
     plays = [speech.play for speech in speeches if speech.play is not None]
     if len(plays) < len(speeches):
         return {}

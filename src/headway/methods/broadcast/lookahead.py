@@ -7,9 +7,10 @@ from headway.vectors import Vector
 
 @slot
 class lookahead:
-    """φ = θ + λm: the model moved along the server's momentum (FedACG Alg. 1; FedAGM's θ − λV with V = −m).
+    """φ = θ + λm: the model moved along the server's momentum (FedACG, Kim et al. 2024, Alg. 1).
 
-    Clients start where the momentum is heading and are anchored there. One model goes down: m stays on the server.
+    FedAGM's θ − λV is the same with V = −m. Clients start where the momentum is heading and are anchored there. One
+    model goes down: m stays on the server.
     """
 
     lam: Momentum

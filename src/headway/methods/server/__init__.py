@@ -3,6 +3,7 @@
 A base (`average`, `momentum`, `adam`, `interpolation`, `update_memory`) moves the model by the mean update. The others
 are additions for methods whose clients keep or upload something more; the base moves the model before they do. Where
 one needs Σ_S p_i x_i, with p_i a client's weight among all N clients, it writes `uploads.share * uploads.mean["x"]`.
+`private` stands between the clients and all others.
 """
 
 from headway.methods.server.adam import adam
@@ -16,6 +17,7 @@ from headway.methods.server.interpolation import interpolation
 from headway.methods.server.latest_update_mean import latest_update_mean
 from headway.methods.server.momentum import momentum
 from headway.methods.server.optimiser_mean import optimiser_mean
+from headway.methods.server.private import private
 from headway.methods.server.update_memory import update_memory
 from headway.methods.server.velocity_mean import velocity_mean
 
@@ -31,6 +33,7 @@ __all__ = [
     "latest_update_mean",
     "momentum",
     "optimiser_mean",
+    "private",
     "update_memory",
     "velocity_mean",
 ]

@@ -21,6 +21,7 @@ class control_mean:
     """
 
     adds = True
+    mirrors_clients = True
     needs = ("upload:control",)
     provides = ("server:control",)
 

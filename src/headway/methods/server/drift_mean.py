@@ -21,6 +21,7 @@ class drift_mean:
     """
 
     adds = True
+    mirrors_clients = True
     needs = ("upload:delta",)
 
     def server_state(self, model: Vector, population: int) -> ServerState:

@@ -22,6 +22,7 @@ class dual_mean:
     alpha: Rate
 
     adds = True
+    mirrors_clients = True
     needs = ("upload:delta",)
 
     def server_state(self, model: Vector, population: int) -> ServerState:

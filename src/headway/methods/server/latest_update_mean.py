@@ -33,7 +33,12 @@ class latest_update_mean:
     wait: bool = False
 
     adds = True
+    mirrors_clients = True
     needs = ("upload:change",)
+
+    @property
+    def needs_clients(self) -> bool:
+        return self.wait
 
     def server_state(self, model: Vector, population: int) -> ServerState:
         state: ServerState = {"latest": model.zeros()}

@@ -103,7 +103,7 @@ class update_memory:
 
 
 def _assign_rows(state: Counters, cohort: tuple[int, ...]) -> tuple[Counters, list[int | None], list[bool]]:
-    """Alg. 4: the counters after this cohort, the row of each of its clients (None without memory), and who is new."""
+    """Luo et al. 2023, Alg. 4: counters after this cohort, the row of each client (None without memory), who is new."""
     clients, counts, stored = state["clients"].tolist(), state["counts"].tolist(), state["stored"].tolist()
     clock = int(state["clock"])
     places: list[int | None] = []

@@ -218,7 +218,7 @@ def _item_links(item: BoardItem) -> str:
 
 
 def _shared_runs(item: BoardItem) -> str:
-    """Whose runs an item shares that has no files itself."""
+    """The items whose runs this item reads, where it has none itself."""
     shared = f"runs of {', '.join(item['shares'])}" if item["shares"] else "–"
     return f"<span class=soft>{escape(shared)}</span>"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MANY = 6
-"""Of more curves than these, each is drawn thinner."""
+"""Where there are more curves, each is drawn thinner."""
 
 
 def _all_have(seeds: Sequence[Records], key: str) -> bool:

@@ -15,13 +15,13 @@ from headway.report.clients import about_clients, are_measured, how_many, with_d
 from headway.report.page.parts import look, swatch
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 58, 16, 12, 44
-"""Of the picture and the room around its curves."""
+"""Sizes of the picture, and of the room around its curves."""
 _SHOWN = (("least", 0), ("25 %", 5), ("median", 10), ("75 %", 15), ("most", 20))
 """Columns of the table, and which of the quantiles they are."""
 
 
 def distribution(rows: Sequence[MethodNumbers]) -> str:
-    """Sorted curves and a table of the methods whose clients were measured, and what is said of the others."""
+    """Sorted curves and a table of the methods whose clients were measured, and a line on the others."""
     words = about_clients(rows)
     if not words:
         return '<p class="small">Nothing was measured over clients.</p>'
@@ -103,7 +103,7 @@ def _across() -> list[str]:
 
 
 def _down(low: float, high: float) -> list[str]:
-    """Rules at round numbers, with these at the left."""
+    """Grid lines at round numbers, with the numbers at the left."""
     parts = []
     for value in _round_numbers(low, high):
         y = _y(value, low, high)

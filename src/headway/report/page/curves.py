@@ -64,7 +64,7 @@ class Curves(TypedDict):
 
 
 POINTS = 1000
-"""Of more evaluations than this every second, third, … is drawn, and the last."""
+"""Where there are more evaluations than this, every second, third, … is drawn, and the last."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _over_clients(metric: MetricRecord) -> list[_Drawn]:
 
 
 def _drawn(study: Study) -> list[_Drawn]:
-    """Of short runs the raw headline comes first: the page draws the first one until another is chosen."""
+    """All that can be drawn. The page shows the first one, which is the raw headline where runs are short."""
     first, *others = metrics_of([record for seeds in study.runs.values() for one in seeds for record in one.records])
     smoothed, raw = _of_metric(first, leads=True)
     found = [smoothed, raw] if study.headline.smoothed else [raw, smoothed]

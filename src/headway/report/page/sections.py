@@ -94,7 +94,7 @@ def state(one: Result) -> str:
 
 
 def states(study: Study) -> dict[str, str]:
-    """Of each method with runs that did not come to their end, which and where they stand."""
+    """The seeds of each method that did not come to their end, and where they stand."""
     found = {}
     for name, seeds in study.runs.items():
         words = [f"seed {one.scenario.seed} {text}" for one in seeds if (text := state(one))]

@@ -18,7 +18,7 @@ _DIRECTIONS = {
     "client_accuracy_std": False,
     "client_accuracy_low": True,
 }
-"""Of numbers that are not a task's metrics: whether larger ones are better."""
+"""Whether larger is better, for numbers that are not metrics of the task."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Watched:
     name: str
     higher_is_better: bool
     expected: bool
-    """Whether every evaluation may be asked for it: other numbers, which a method measures, are known by a round."""
+    """Whether every evaluation has it. Whether a round has another number, which a method measures, is seen then."""
 
     def of(self, record: RoundRecord) -> float | None:
         """The number in a record; None where the round does not have it."""
@@ -44,12 +44,14 @@ class Watched:
 
 
 def watched(experiment: Experiment, metric: str | None, higher_is_better: bool | None) -> Watched:
-    """What is watched in a run: its headline where no metric is named."""
+    """The number of a run that is watched: its headline where no metric is named."""
     headline = experiment.task.headline
     name = headline.name if metric is None else metric
     of_headline = (f"{headline.name}_smoothed", "client_mean", "client_worst")
     known = {one.name: one.higher_is_better for one in experiment.task.metrics}
     known |= dict.fromkeys(of_headline, headline.higher_is_better) | _DIRECTIONS
+    if name == "train_loss" and experiment.method.guards:
+        raise UserError("train_loss is not recorded with +dp, as it has no noise; watch a number of the test set")
     direction = known.get(name) if higher_is_better is None else higher_is_better
     if direction is None:
         raise UserError(
@@ -69,7 +71,7 @@ class Best:
     """How many evaluations came after it."""
 
     def then(self, number: Watched, record: RoundRecord, least: float = 0.0) -> Best:
-        """With one more round; a value must be better by more than `least` to count."""
+        """The best after one more round, in which a value must be better by more than `least` to count."""
         value = number.of(record)
         if value is None:
             return self
@@ -88,7 +90,7 @@ def best_of(number: Watched, records: Iterable[RoundRecord], least: float = 0.0)
 
 
 def check_metric(metric: object, higher_is_better: object) -> None:
-    """Refuse what is not the name of a number, or no direction."""
+    """Refuse a metric that is not a name, and a direction that is neither True nor False."""
     if metric is not None and (not isinstance(metric, str) or not metric):
         raise UserError(f"metric is {shown(metric)}; it must be the name of a number of the records, such as 'loss'")
     if higher_is_better is not None and not isinstance(higher_is_better, bool):

@@ -18,20 +18,20 @@ from headway.runs.result import Result
 
 
 class Calls:
-    """Calls the callbacks of one run. On leaving, those that were started are told how it ended."""
+    """Calls the callbacks of one run. On leaving, those that were started get `on_end`."""
 
     def __init__(self, callbacks: Sequence[Hooked], tell: Callable[[str], None]) -> None:
-        self._callbacks, self._tell = list(callbacks), tell
+        self._callbacks, self._tell = dict(enumerate(callbacks)), tell
+        """By the place in which a callback was given: two may have one name."""
         self._standing: Standing | None = None
         self._runs: dict[int, Run] = {}
-        """By the callback's id: two may have one name."""
         self._open: set[int] = set()
-        """Those that were started and whose `on_end` was not called yet, by id."""
+        """The places of those that were started and whose `on_end` was not called yet."""
 
     @property
     def every(self) -> tuple[Hooked, ...]:
-        """Those that have not been left out."""
-        return tuple(self._callbacks)
+        """The callbacks that were not left out after a failure."""
+        return tuple(self._callbacks.values())
 
     def __enter__(self) -> Calls:
         return self
@@ -43,16 +43,16 @@ class Calls:
             return
         self._standing.status = "interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"
         self._standing.result = None
-        for one in list(self._callbacks):
+        for place in list(self._callbacks):
             try:
-                self._call(one, "on_end")
+                self._call(place, "on_end")
             except Exception as further:  # why the run ended is the better reason
                 self._tell(str(further))
 
     @property
     def measure_updates(self) -> bool:
         """Whether a callback reads the clients' updates."""
-        return any("updates" in one.needs for one in self._callbacks)
+        return any("updates" in one.needs for one in self._callbacks.values())
 
     @property
     def stopped(self) -> str | None:
@@ -74,7 +74,7 @@ class Calls:
         records = [read_only(record) for record in past]
         name = _name(experiment, folder)
         self._standing = Standing(experiment, folder, name, executor, progress, records, self._tell, saved=saved)
-        self._runs = {id(one): Run(self._standing, one.needs) for one in self._callbacks}
+        self._runs = {place: Run(self._standing, one.needs) for place, one in self._callbacks.items()}
         self._each("on_start")
 
     def round(self, record: RoundRecord, progress: Progress) -> None:
@@ -98,31 +98,32 @@ class Calls:
             self._each("on_end")
 
     def _each(self, hook: str) -> None:
-        for one in list(self._callbacks):
-            self._call(one, hook)
+        for place in list(self._callbacks):
+            self._call(place, hook)
 
-    def _call(self, one: Hooked, hook: str) -> None:
+    def _call(self, place: int, hook: str) -> None:
         """Call a hook where the callback has it. One that may fail is reported once and left out."""
         assert self._standing is not None
         if hook == "on_end":
-            if id(one) not in self._open:
+            if place not in self._open:
                 return
-            self._open.remove(id(one))
+            self._open.remove(place)
+        one = self._callbacks[place]
         try:
             if hook in one.hooks:
-                one.hooks[hook](self._runs[id(one)])
+                one.hooks[hook](self._runs[place])
             if hook == "on_start":
-                self._open.add(id(one))
+                self._open.add(place)
         except Exception as fault:
             if one.may_fail:
-                self._callbacks = [other for other in self._callbacks if other is not one]
+                del self._callbacks[place]
                 cause = " ".join(str(fault).split()) or type(fault).__name__
                 self._tell(f"{one.name} failed and is left out, the training goes on: {cause[:300]}")
                 return
-            place = f"callback {one.name}, {hook}, round {self._standing.progress.round}"
+            where = f"callback {one.name}, {hook}, round {self._standing.progress.round}"
             if isinstance(fault, UserError):
-                raise UserError(f"{place}: {fault}") from fault
-            raise CallbackError(f"{place}: {in_words(fault)}") from fault
+                raise UserError(f"{where}: {fault}") from fault
+            raise CallbackError(f"{where}: {in_words(fault)}") from fault
         finally:
             self._standing.model = None
 

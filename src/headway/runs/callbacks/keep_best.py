@@ -49,7 +49,7 @@ class KeepBest:
                 )
 
     def _go_on(self, run: Run, found: BestModels) -> None:
-        """With the models of a folder that are of rounds before the checkpoint."""
+        """Take over the models of a folder whose rounds are not after the checkpoint."""
         assert self._kept is not None
         assert run.folder is not None
         if (found.metric, found.higher_is_better) != (self._kept.metric, self._kept.higher_is_better):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
+from headway.runs.accountant import accountant_of
 from headway.runs.callbacks.best import watched
 from headway.runs.callbacks.early_stopping import EarlyStopping
 from headway.runs.callbacks.hooks import Callback, Hooked, hooked_as
 from headway.runs.callbacks.keep_best import KeepBest
+from headway.runs.callbacks.privacy_budget import PrivacyBudget
 
 
 def every_callback(
     experiment: Experiment, given: Sequence[Hooked], trackers: Mapping[str, Callback]
 ) -> tuple[Hooked, ...]:
-    """In the order in which they are called; what cannot work in this experiment is refused."""
+    """All callbacks in the order of their calls. One that cannot work in this experiment is refused."""
     scenario = experiment.scenario
     settings: list[Callback] = []
+    accountant = accountant_of(experiment)
+    if accountant is not None:
+        settings.append(PrivacyBudget(accountant, scenario.epsilon or math.inf, scenario.rounds))
     if scenario.patience is not None:
         settings.append(EarlyStopping(patience=scenario.patience))
     if scenario.keep_best:

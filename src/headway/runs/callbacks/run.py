@@ -16,7 +16,7 @@ from headway.engine.simulation import Progress
 from headway.engine.updates import ClientUpdates
 from headway.errors import UserError, shown
 from headway.records import RoundRecord
-from headway.runs.given import Metrics
+from headway.runs.given import Metrics, listed
 from headway.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def folder(self) -> Path | None:
-        """Where the run is kept; None where nothing is. A callback may write files of its own there."""
+        """Where the run is kept; None where nothing is. A callback may write its own files there."""
         return self._standing.folder
 
     @property
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def model(self) -> nn.Module:
-        """The server's model as a module of its own on the CPU, in the run's precision.
+        """The server's model as a separate module on the CPU, in the run's precision.
 
         It is made when it is first asked for in a call of a hook. Changing it changes nothing in the run.
         """
@@ -153,7 +153,7 @@ class Run:
 
     @property
     def result(self) -> Result | None:
-        """In `on_end` what the run came to; None before, and where it was interrupted or failed."""
+        """The run's result, in `on_end`; None before, and where the run was interrupted or failed."""
         return self._standing.result
 
     # ── what a callback may do ───────────────────────────────────────────────────────────────────────────────────────
@@ -164,9 +164,8 @@ class Run:
         `data` is given in any form that `test=` takes, or as `experiment.federation.test` and rows of it. `metrics` are
         given as for `simulate`; the task's own follow.
         """
-        asked = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         model = self._standing.progress.model
-        return evaluate_on(self.experiment, model, data, asked, padding=padding, round=self.round)
+        return evaluate_on(self.experiment, model, data, listed(metrics), padding=padding, round=self.round)
 
     def stop(self, reason: str) -> None:
         """End the run after this call, with its result, as if all its rounds were done.
@@ -201,7 +200,7 @@ class _Record(dict[str, object]):
         return dict, (dict(self),)
 
     def _refuse(self, *given: object, **named: object) -> NoReturn:
-        raise UserError("the record of a round cannot be changed; keep what a callback measures in a file of its own")
+        raise UserError("the record of a round cannot be changed; keep what a callback measures in its own file")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

@@ -26,6 +26,8 @@ _AT_ONCE = 500
 
 
 class MLflow:
+    """Writes a run's settings and numbers to an MLflow run, which a resume goes on with."""
+
     may_fail = True
 
     def __init__(self, uri: str | None) -> None:

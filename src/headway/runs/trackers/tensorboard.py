@@ -21,6 +21,8 @@ SUFFIX = ".headway"
 
 
 class TensorBoard:
+    """Writes a run's settings and numbers to one event file, which a resume writes anew."""
+
     may_fail = True
 
     def __init__(self, folder: Path | None) -> None:

@@ -48,7 +48,7 @@ NAMES = {
     "seconds_training": "seconds/training",
     "seconds_evaluation": "seconds/evaluation",
 }
-"""Of the numbers in a round's record; `{on}` is what was measured on, test or validation. Others go below `method/`."""
+"""Tracked names of the numbers in a round's record; `{on}` is `test` or `validation`. Others go below `method/`."""
 ALWAYS = NAMES["rate"]
 """A name that every round has."""
 
@@ -64,7 +64,7 @@ def scalars(record: RoundRecord, metrics: Sequence[str] = ()) -> dict[str, float
 
 
 def _tracked_name(key: str, metrics: Sequence[str]) -> str:
-    """Under which name a number is tracked, with `{on}` for what it was measured on."""
+    """The name that a number is tracked by, with `{on}` for what it was measured on."""
     metric = key.removesuffix("_smoothed")
     if key in NAMES or metric not in metrics:
         return NAMES.get(key, f"method/{key}")

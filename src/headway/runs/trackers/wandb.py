@@ -21,6 +21,8 @@ PROJECT = "headway"
 
 
 class WeightsAndBiases:
+    """Writes a run's settings and numbers to a run of Weights & Biases, which a resume goes on with."""
+
     may_fail = True
 
     def __init__(self, place: str | None) -> None:
