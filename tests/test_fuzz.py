@@ -12,7 +12,7 @@ from fuzzing.kinds import KINDS
 from fuzzing.shell import Answer, judged
 
 SEED = 18
-SHORT = {"kills": 6, "commands": 70, "scenarios": 80, "folders": 16, "data": 50, "misuse": 100}
+SHORT = {"kills": 6, "commands": 70, "scenarios": 80, "folders": 16, "data": 50, "misuse": 90, "learning": 60}
 
 
 @pytest.mark.filterwarnings("ignore")

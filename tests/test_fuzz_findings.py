@@ -19,7 +19,7 @@ from headway.data.sources.files import read_arrays
 from headway.errors import MOST, UserError, readable, shown
 from headway.runs.export import export
 from headway.runs.files import read_json, read_plain
-from headway.runs.study import resume_study
+from headway.runs.study import load_study, resume_study
 
 ONE = SMALL.changed(rounds=1, executor="serial")
 
@@ -123,6 +123,15 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
         read_json(tmp_path / "summary.json")
 
 
+def test_a_pipe_in_place_of_the_rounds_is_not_waited_for_by_a_resume(tmp_path: Path) -> None:
+    hw.simulate("fedavg", ONE.changed(checkpoint_every=1), model=norm_free(), out=tmp_path / "run", **unequal_clients())
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "rounds.jsonl").unlink()
+    os.mkfifo(tmp_path / "run" / "rounds.jsonl")
+    with pytest.raises(UserError, match=r"rounds.jsonl is damaged: it is not a plain file"):
+        hw.resume(tmp_path / "run", model=norm_free(), **unequal_clients())
+
+
 def test_settings_of_another_study_are_not_this_ones(tmp_path: Path) -> None:
     """Its file is sound in itself; a resume would make other runs and report them."""
     little = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu", "executor": "serial"}
@@ -131,6 +140,14 @@ def test_settings_of_another_study_are_not_this_ones(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "1" / "scenario.toml", tmp_path / "0")
     with pytest.raises(UserError, match=r"scenario.toml was changed .* not those that study.json was written with"):
         resume_study(tmp_path / "0")
+
+
+def test_a_comparison_whose_run_lost_its_summary_is_still_whole(tmp_path: Path) -> None:
+    little = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu", "executor": "serial"}
+    hw.compare(["fedavg", "fedprox"], out=tmp_path / "study", **little)
+    whole = load_study([tmp_path / "study"]).summary()
+    (tmp_path / "study" / "fedavg" / "seed-0" / "summary.json").unlink()
+    assert load_study([tmp_path / "study"]).summary() == whole
 
 
 def test_a_header_with_a_truth_value_for_a_size_is_refused(tmp_path: Path) -> None:

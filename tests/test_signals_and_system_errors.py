@@ -121,8 +121,8 @@ def test_a_read_only_file_system_is_one_line(command: Any, tmp_path: Path) -> No
 
 def test_a_name_that_is_too_long_is_one_line(command: Any) -> None:
     for words in (["run", "fedavg", *LITTLE.split(), "--out"], ["report"]):
-        line = one_line(command(*words, "n" * 300))
-        assert line.startswith("File name too long: '")
+        line = one_line(command(*words, "n" * 300), 2)
+        assert "no file can have this name" in line
         assert len(line) < 200
 
 

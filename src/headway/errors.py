@@ -42,6 +42,11 @@ def place_of(round: int, clients: Iterable[int], step: int | None = None) -> str
     return f"round {round}, client {names}" + ("" if step is None else f", step {step}")
 
 
+def is_short_of_memory(fault: BaseException) -> bool:
+    """Whether the machine had too little memory: no fault of whose code was running."""
+    return type(fault).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(fault)
+
+
 class DamagedRun(UserError):
     """A file of a run folder is not what was written there."""
 
@@ -56,8 +61,7 @@ class ClientError(_Told, RuntimeError):
     @classmethod
     def of(cls, fault: BaseException, *, round: int, clients: Iterable[int], step: int | None = None) -> ClientError:
         """What a client's work raised, with the place."""
-        short = type(fault).__name__ in ("MemoryError", "OutOfMemoryError") or "allocate memory" in str(fault)
-        kind = OutOfMemory if short else cls
+        kind = OutOfMemory if is_short_of_memory(fault) else cls
         return kind.at(in_words(fault), round=round, clients=clients, step=step)
 
 

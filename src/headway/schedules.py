@@ -61,7 +61,8 @@ class Schedule:
         if self.kind == "exponential":
             return float(decay**after)
         if self.kind == "step":
-            return float(self.factor ** math.floor(after / self.every + 1e-9))
+            falls = min(after / self.every + 1e-9, 1e18)  # an `every` near 0 is as good as no rate at all
+            return float(self.factor ** math.floor(falls))
         if self.kind == "constant":
             return 1.0
         done = min(after / ((self.rounds or rounds) - self.warmup), 1.0)

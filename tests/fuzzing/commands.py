@@ -13,7 +13,7 @@ from pathlib import Path
 import headway
 from fuzzing.attempts import Attempt, Finding
 from fuzzing.shell import Answer, command, inside, judged, spelled, strict
-from fuzzing.words import METHODS, NUMBERS, SPELLINGS, WORDS
+from fuzzing.words import METHODS, METRICS, NUMBERS, SCHEDULES, SPELLINGS, TASKS, WORDS
 from headway.scenario import Scenario
 
 LITTLE = (
@@ -29,6 +29,12 @@ BASES = [
         f"run fedacg:lam=0.9,beta=0.001 {LITTLE} --out out --json",
         f"run --scenario good.toml fedprox+acg {LITTLE} --out out",
         f"compare fedavg fedacg {LITTLE} --out out --target 0.3 --json",
+        f"run fedavg+adamw:state=keep --schedule cosine:warmup=0.5,end=0.1 {LITTLE} --out out --json",
+        f"run scaffold+sam --keep-best --patience 3 --validation 0.3 {LITTLE} --out out --json",
+        f"run fedacg --metrics top3 --client-test 0.3 --task classification {LITTLE} --out out --json",
+        f"compare fedavg+sgd fedcm+lesam --metrics top3,top5 --schedule constant {LITTLE} --out out --json",
+        f"sweep fedavg+adam --grid rate=0.01,0.1 --metrics top2 {LITTLE} --out out --json",
+        "export finished --best --out model.safetensors",
         "resume finished --json",
         "resume stopped --quiet",
         "resume compared --quiet --json",
@@ -76,6 +82,15 @@ def _other_value(words: list[str], draw: random.Random) -> list[str]:
     at = draw.choice(places)
     pool = NUMBERS if any(letter.isdigit() for letter in words[at]) else WORDS
     return [*words[:at], draw.choice(pool), *words[at + 1 :]]
+
+
+def _of_a_kind(words: list[str], draw: random.Random) -> list[str]:
+    """One of the settings that are small languages of their own."""
+    flag, pool = draw.choice((("--schedule", SCHEDULES), ("--metrics", METRICS), ("--task", TASKS)))
+    if flag in words[:-1]:
+        at = words.index(flag) + 1
+        return [*words[:at], draw.choice(pool), *words[at + 1 :]]
+    return [*words, flag, draw.choice(pool)]
 
 
 def _other_word(words: list[str], draw: random.Random) -> list[str]:
@@ -131,7 +146,7 @@ def _glued(words: list[str], draw: random.Random) -> list[str]:
 
 
 MUTATIONS: tuple[Callable[[list[str], random.Random], list[str]], ...] = (
-    *(_other_value, _other_value, _other_value, _more, _more, _method),
+    *(_other_value, _other_value, _other_value, _more, _more, _method, _of_a_kind),
     *(_other_word, _other_letter, _lost, _twice, _swapped, _glued),
 )
 
@@ -139,7 +154,7 @@ MUTATIONS: tuple[Callable[[list[str], random.Random], list[str]], ...] = (
 def prepared(folder: Path) -> None:
     """What commands are wrong about: a scenario, a finished and a stopped run, a comparison, an empty folder."""
     little = Scenario(model="linear", rounds=2, clients=6, steps=1, device="cpu", executor="serial", eval_samples=20)
-    headway.simulate("fedavg", little, out=folder / "finished")
+    headway.simulate("fedavg", little.changed(keep_best=True), out=folder / "finished")
     headway.compare(["fedavg", "fedprox"], little, out=folder / "compared")
     shutil.copytree(folder / "finished", folder / "stopped")
     (folder / "stopped" / "summary.json").unlink()

@@ -32,7 +32,16 @@ FLAGS = shlex.split(
 )
 SWEEP = ["sweep", "fedavg", "--grid", "rate=0.1,0.2", *FLAGS, "--out"]
 
+BEST = SETTINGS.changed(
+    keep_best=True, client_test=0.2, patience=2, metrics="top3", schedule="cosine:end=0.1", checkpoint_every=1
+)
+"""Of a run that keeps its best model, has client test sets, metrics and a schedule."""
+
 COMMANDS: dict[str, tuple[list[str], ...]] = {
+    "best": (
+        *(["report", "--json", "--out", "page"], ["resume", "--json"]),
+        *(["export", "--best", "--out", "model.safetensors"], ["export", "--out", "model.safetensors"]),
+    ),
     "run": (["report", "--json", "--out", "page"], ["resume", "--json"], ["export", "--out", "model.safetensors"]),
     "stopped": (["report", "--json", "--out", "page"], ["resume", "--json"], ["export", "--out", "model.safetensors"]),
     "study": (["report", "--json", "--out", "page"], ["resume", "--json", "--quiet"]),
@@ -101,7 +110,7 @@ PLACES: tuple[Callable[[Path, Path, random.Random], None], ...] = (
 
 
 def made(folder: Path, seed: int) -> None:
-    """A finished run, a stopped one, a comparison, half of one, and a sweep; another seed gives other numbers."""
+    """Finished runs, a stopped one, a comparison, half of one, and a sweep; another seed gives other numbers."""
     folder.mkdir(parents=True)
     settings = SETTINGS.changed(seed=seed)
     headway.simulate("scaffold", settings, out=folder / "run")
@@ -109,6 +118,7 @@ def made(folder: Path, seed: int) -> None:
         methods: Any = "scaffold" if name == "stopped" else ["fedavg", "fedacg"]
         with contextlib.suppress(KeyboardInterrupt):
             begin(methods, settings, out=folder / name, observer=Stopping(3))  # type: ignore[operator]
+    headway.simulate("fedavg+adamw:state=keep", BEST.changed(seed=seed), out=folder / "best")
     headway.compare(["fedavg", "fedprox"], settings.changed(rounds=2), out=folder / "study")
     with inside(folder):
         assert command(*SWEEP, "sweep", "--seed", str(seed)).code == 0

@@ -50,11 +50,13 @@ class OneRun:
     deterministic: bool
     network: str = "norm_free"
     every: int | None = 1
+    more: tuple[tuple[str, Any], ...] = ()
+    """Further settings."""
 
     @property
     def case(self) -> Case:
         settings = {"executor": self.executor, "deterministic": self.deterministic, "checkpoint_every": self.every}
-        return Case(self.method, self.network, {"rounds": 3, **settings})
+        return Case(self.method, self.network, {"rounds": 3, **settings, **dict(self.more)})
 
     def begin(self, folder: Path) -> object:
         return self.case.simulate(folder)
@@ -131,6 +133,11 @@ JOBS: tuple[Job, ...] = (
     OneRun("gradma-s", "batched", True),
     OneRun("scaffold", "pool", True),
     OneRun("fedacg", "pool", False),
+    OneRun("fedavg+adamw:state=keep", "serial", True),
+    OneRun("scaffold+lesam", "batched", True, every=2),
+    OneRun("fedavg+muon:state=average", "serial", True, more=(("keep_best", True), ("client_test", 0.3))),
+    OneRun("fedacg+sgd:state=keep", "serial", True, every=2, more=(("keep_best", True), ("patience", 2))),
+    OneRun("fedavg+adam:state=keep", "serial", False, every=None, more=(("schedule", "cosine:warmup=1,over=steps"),)),
     Comparison(),
     Sweeping(),
     Sweeping(budget=6),
@@ -245,7 +252,7 @@ def left(folder: Path) -> dict[str, Any]:
             found[name] = {key: value.numpy().tobytes() for key, value in safetensors.torch.load_file(file).items()}
         elif file.name == "clients.rows":
             found[name] = file.read_bytes()
-        elif file.name in ("summary.json", "sweep.json"):
+        elif file.name in ("summary.json", "sweep.json") or name.endswith("best/manifest.json"):
             found[name] = _timeless(json.loads(file.read_bytes()))
     return found
 

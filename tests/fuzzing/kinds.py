@@ -10,6 +10,7 @@ from fuzzing.commands import Commands
 from fuzzing.datafiles import DataFiles
 from fuzzing.folders import Folders
 from fuzzing.kills import Kills
+from fuzzing.learning import Learning
 from fuzzing.misuse import Misuse
 from fuzzing.scenarios import Scenarios
 
@@ -20,4 +21,5 @@ KINDS: dict[str, tuple[Callable[[Path], Kind], int]] = {
     "data": (DataFiles, 600),
     "scenarios": (Scenarios, 600),
     "misuse": (Misuse, 1000),
+    "learning": (Learning, 1000),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import random
 import shutil
 from collections.abc import Callable
@@ -74,10 +73,6 @@ class Misuse:
                 return one_line(fault)
             except MachineError as fault:
                 raise Finding(f"a failure of the machine: {fault}") from fault
-            except OSError as fault:
-                if fault.errno != errno.ENAMETOOLONG:  # the system's own word on a path, as in any Python program
-                    raise
-                return "refused by the machine"
             except Boom:
                 if "of the user" not in call.words:
                     raise

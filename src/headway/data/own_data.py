@@ -13,7 +13,7 @@ from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import ClientTests, Federation, Samples
 from headway.data.held_out import one_after_another
-from headway.data.own_samples import Padding, Reading, samples_of, type_of, widened
+from headway.data.own_samples import Padding, Reading, check_padded, check_padding, samples_of, type_of
 from headway.data.own_tests import OwnClients, given_tests, named_clients
 from headway.errors import UserError
 from headway.tasks.task import IGNORED
@@ -29,8 +29,10 @@ def federate(clients: OwnClients, test: object, *, task: str = "auto", padding: 
     `test` is one set for all clients or one for each (`own_tests`); with None the test set is empty. `task` decides
     whether whole numbers are classes or numbers.
     """
+    check_padding(padding)
     given = named_clients(clients)
     samples = [samples_of(one, Reading(name, padding)) for name, one in zip(given.names, given.datasets, strict=True)]
+    check_padded(padding, samples[0])
     tests = given_tests(test, given, samples[0], padding)
     names, every = [*given.names, *tests.names], _of_one_length([*samples, *tests.sets], padding)
     for number, (name, one) in enumerate(zip(names, every, strict=True)):
@@ -54,6 +56,7 @@ def federate(clients: OwnClients, test: object, *, task: str = "auto", padding: 
 def judged_by(given: object, federation: Federation, *, task: str, padding: Padding = None) -> Samples:
     """Further samples that a model of this federation can be judged by, in any form that a test set has."""
     what = "the data to evaluate"
+    check_padding(padding)
     read = given if isinstance(given, Samples) else samples_of(given, Reading(what, padding))
     _check_task(read, task, what)
     samples = Samples(read.x, _targets(read.y, task))
@@ -89,12 +92,12 @@ def _widened_sides(sides: list[Tensors], padding: Padding, role: str) -> list[Te
     parts = [columns.parts(side) for side in sides]
     for name in parts[0]:
         same = [one[name] for one in parts if name in one and one[name].dim() == parts[0][name].dim()]
-        fill = Reading("", padding).fill(role if role == "target" else name or role)
-        if len(same) < len(parts) or fill is None:
+        reading = Reading("the data of all clients together", padding)
+        if len(same) < len(parts) or reading.fill(role, name) is None:
             continue  # what differs is refused later
         longest = [max(part.shape[axis] for part in same) for axis in range(1, same[0].dim())]
         for one in parts:
-            one[name] = widened(one[name], [len(one[name]), *longest], fill)
+            one[name] = reading.widened(one[name], [len(one[name]), *longest], role, name)
     return [columns.of_form(side, one) for side, one in zip(sides, parts, strict=True)]
 
 

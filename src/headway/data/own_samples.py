@@ -6,8 +6,10 @@ An input or a target is a tensor, a tuple of tensors or a dictionary of tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol, TypeGuard
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch.nn import functional as F
 from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import Samples
-from headway.errors import UserError
+from headway.errors import UserError, nearest, shown
 from headway.tasks.task import IGNORED
 
 SHOWN = 4
@@ -37,11 +39,60 @@ class Reading:
     what: str
     padding: Padding
 
-    def fill(self, name: str) -> float | None:
-        """The number that fills a part of a sample; None where no padding was stated for it."""
-        if isinstance(self.padding, Mapping):
-            return self.padding.get(name, IGNORED if name.startswith("target") else None)
-        return IGNORED if name.startswith("target") and self.padding is not None else self.padding
+    def fill(self, role: str, name: str) -> float | None:
+        """The number that fills the part of this name of an input or a target; None where none was stated for it."""
+        if self.padding is None:
+            return None
+        if role == "target":
+            return self.padding.get("target", IGNORED) if isinstance(self.padding, Mapping) else IGNORED
+        return self.padding.get(name or role) if isinstance(self.padding, Mapping) else self.padding
+
+    def widened(self, tensor: Tensor, shape: Sequence[int], role: str, name: str) -> Tensor:
+        """A tensor in a larger shape, filled at the end of each axis with the number of this part."""
+        fill = self.fill(role, name)
+        assert fill is not None, "no padding was stated"
+        missing = [wide - now for wide, now in zip(shape, tensor.shape, strict=True)]
+        if not any(missing):
+            return tensor
+        part = f"{role} '{name}'" if name else role
+        if tensor.is_floating_point() and role == "target" and fill == IGNORED:
+            raise UserError(
+                f"{self.what} has targets of several lengths that are numbers, and {IGNORED} would be learnt as one; "
+                "give all alike, or a number that may be learnt: padding={…, 'target': 0}"
+            )
+        if not _can_hold(tensor.dtype, fill):
+            raise UserError(f"padding of the {part} is {fill:g}, which {type_of(tensor)} does not have")
+        return F.pad(tensor, [one for gap in reversed(missing) for one in (0, gap)], value=fill)
+
+
+def check_padding(padding: object) -> None:
+    """Refuse what fills nothing: no number, or no table of numbers by name."""
+    table = padding if isinstance(padding, Mapping) else {} if padding is None else {"": padding}
+    for name, fill in table.items():
+        if not isinstance(name, str):
+            raise UserError(f"padding names {shown(name)}; it takes numbers by the names of a sample's parts")
+        if isinstance(fill, bool) or not isinstance(fill, Real) or not math.isfinite(fill):
+            of = f" of '{name}'" if name else ""
+            raise UserError(f"padding{of} is {shown(fill)}; it must be a finite number, or numbers by name")
+
+
+def check_padded(padding: Padding, first: Samples) -> None:
+    """Refuse names of parts that a sample does not have: they would fill nothing."""
+    known = [*(name or "input" for name in columns.named(first.x)), "target"]
+    for name in padding if isinstance(padding, Mapping) else ():
+        if name not in known:
+            raise UserError(
+                f"padding has '{name}', which is no part of a sample{nearest(name, known)} (parts: {', '.join(known)})"
+            )
+
+
+def _can_hold(dtype: torch.dtype, number: float) -> bool:
+    """Whether a type has a number, so that filling with it writes no other one."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return abs(number) <= torch.finfo(dtype).max
+    if dtype == torch.bool:
+        return number in (0, 1)
+    return float(number).is_integer() and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
 
 
 def samples_of(source: object, reading: Reading) -> Samples:
@@ -90,6 +141,10 @@ def _array(value: object, reading: Reading, name: str) -> Tensor:
 
 
 def _tensor(value: object, what: str) -> Tensor:
+    if _is_dataset(value) and not isinstance(value, Tensor | list | tuple | str) and not hasattr(value, "__array__"):
+        raise UserError(
+            f"{what}: where an array belongs there is a {type(value).__name__} with items; give one dataset"
+        )
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -191,26 +246,24 @@ def _stacked(tensors: list[Tensor], reading: Reading, name: str) -> Tensor:
     odd = next((number for number, one in enumerate(tensors) if one.shape != tensors[0].shape), None)
     if odd is None:
         return torch.stack(tensors)
-    fill = reading.fill(_part(name))
-    if fill is None or any(one.dim() != tensors[0].dim() for one in tensors):
+    role, own = _part(name)
+    if reading.fill(role, own) is None or any(one.dim() != tensors[0].dim() for one in tensors):
         raise UserError(
             f"{reading.what}: item {odd} has shape {tuple(tensors[odd].shape)}, item 0 has {tuple(tensors[0].shape)}"
-            "; to fill shorter ones state with what: padding=0, or by name"
+            + (
+                f"; padding has no number for '{own or role}'"
+                if isinstance(reading.padding, Mapping)
+                else "; to fill shorter ones state with what: padding=0, or by name"
+            )
         )
     longest = [max(one.shape[axis] for one in tensors) for axis in range(tensors[0].dim())]
-    return torch.stack([widened(one, longest, fill) for one in tensors])
+    return torch.stack([reading.widened(one, longest, role, own) for one in tensors])
 
 
-def widened(tensor: Tensor, shape: Sequence[int], fill: float) -> Tensor:
-    """A tensor in a larger shape, filled at the end of each axis."""
-    missing = [wide - now for wide, now in zip(shape, tensor.shape, strict=True)]
-    return F.pad(tensor, [one for gap in reversed(missing) for one in (0, gap)], value=fill)
-
-
-def _part(name: str) -> str:
-    """`input 'ids'` → `ids`, `target` → `target`: how padding names a part of a sample."""
+def _part(name: str) -> tuple[str, str]:
+    """`input 'ids'` → (input, ids), `target` → (target, ""): whether a part is of the input, and its name there."""
     role, _, own = name.partition(" ")
-    return name if role == "target" else own.strip("'") or role
+    return role, own.strip("'")
 
 
 def _in_words(item: object) -> str:

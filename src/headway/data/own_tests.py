@@ -64,6 +64,8 @@ def given_tests(test: object, clients: NamedClients, first: Samples, padding: Pa
     """The test sets in what a user gave; `first` are the samples of the first client, whose form tells which it is."""
     if test is None:
         return GivenTests([], [], None)
+    if isinstance(test, Mapping) and clients.keys is None:
+        raise UserError("test is a dictionary, but clients are not: give clients as a dictionary with the same names")
     each = _by_name(test, clients) if _named(test, clients) else _in_order(test, clients, first, padding)
     if each is None:
         return GivenTests([samples_of(test, Reading(ALL, padding))], [ALL], None)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.data import columns
-from headway.data.federation import Federation
+from headway.data.federation import Federation, Samples
 from headway.engine.network import Network
 from headway.errors import UserError, in_words
 from headway.tasks.metrics import Answer
@@ -19,9 +19,8 @@ from headway.trees import leaves_of, tree_map
 
 def check_answer(network: Network, federation: Federation, task: Task, dtype: torch.dtype) -> None:
     """Refuse a model that does not take a sample, or whose answer the task has no loss for."""
-    for samples, what in ((federation.train, "training"), (federation.test, "test")):
-        if task.units is not None and len(samples) and not task.units(samples.y).any():
-            raise UserError(f"no target of the {what} samples counts: all of them are {IGNORED}")
+    for samples, what in ((federation.train, "of the training samples"), (federation.test, "of the test samples")):
+        check_counts(samples, task, what)
     answer = _answer(network, federation, dtype)
     if not leaves_of(answer) or not all(isinstance(part, Tensor) for part in leaves_of(answer)):
         raise UserError(f"the model answers with a {type(answer).__name__}; it must return tensors")
@@ -38,7 +37,14 @@ def check_answer(network: Network, federation: Federation, task: Task, dtype: to
         for metric in task.metrics:
             rows = metric.rows_of(judged)
             with contextlib.suppress(ArithmeticError):  # of two samples alone it may not be defined
-                metric.value(rows)
+                metric.of(rows)
+
+
+def check_counts(samples: Samples, task: Task, what: str) -> None:
+    """Refuse samples without a token or pixel that counts: the mean over nothing is no number."""
+    counts = task.counts(samples.y) if len(samples) else None
+    if counts is not None and not counts.any():
+        raise UserError(f"no target {what} counts: all of them are {IGNORED}")
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:

@@ -21,7 +21,7 @@ from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.engine import population, privacy
 from headway.engine.answers import check_answer
-from headway.engine.experiment import Experiment, sampling_of
+from headway.engine.experiment import Experiment, check_rate, sampling_of
 from headway.engine.network import Network, roles_of
 from headway.engine.task_choice import check_shifted, check_target, named_metrics, named_task, task_for
 from headway.errors import UserError
@@ -33,6 +33,8 @@ from headway.tasks.known import OwnTask
 from headway.tasks.task import Task
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
+FIRST_ROUNDS = 1000
+"""Rounds whose rates are looked at before a run begins."""
 MOST_SAMPLES = 100_000_000
 """Samples that a client may read in one round: their order is held in memory, eight bytes each."""
 
@@ -72,6 +74,15 @@ def _check_steps(scenario: Scenario, federation: Federation) -> None:
             f"{name} is {getattr(scenario, name)}: a client of {largest} samples would take {steps} steps a round and "
             f"read more than {MOST_SAMPLES} samples; use fewer {name}"
         )
+
+
+def _check_rates(scenario: Scenario, dtype: torch.dtype) -> None:
+    """Refuse a schedule whose rate is rounded to 0 in the first rounds: it is least in a warm-up, or later.
+
+    What comes later is refused when it comes: of many rounds a run may need few.
+    """
+    for round in (1, min(scenario.rounds, FIRST_ROUNDS)):
+        check_rate(scenario, round, dtype)
 
 
 def _settled(scenario: Scenario, method: Method, population: int) -> Scenario:
@@ -117,6 +128,8 @@ def build(
     """
     if clients is not None or test is not None:
         federation = _own_federation(clients, test, "own" if task is not None else scenario.task, padding)
+    elif padding is not None:
+        raise UserError("padding fills samples of your own, but none are given: clients=[…]; leave padding out")
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
@@ -140,6 +153,7 @@ def build(
     device = device_of(scenario.device)
     scenario = _on_device(scenario, device)
     dtype = _DTYPES[scenario.precision]
+    _check_rates(scenario, dtype)
     check_finite(whole, dtype)
     if model is not None:
         scenario = dataclasses.replace(scenario, model="own")

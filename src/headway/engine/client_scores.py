@@ -31,7 +31,7 @@ def _value(metric: Metric, rows: Rows, own: np.ndarray) -> float:
     if not len(own):
         return np.nan
     places = torch.as_tensor(own)
-    return metric.value(tree_map(lambda part: part[places], rows))
+    return metric.of(tree_map(lambda part: part[places], rows))
 
 
 def _means(rows: np.ndarray, clients: Sequence[np.ndarray]) -> np.ndarray:

@@ -16,6 +16,7 @@ from headway.data.federation import ClientTests, Samples
 from headway.data.own_data import judged_by
 from headway.data.own_samples import Padding
 from headway.engine import client_scores
+from headway.engine.answers import check_counts
 from headway.engine.client_rounds import StateOf
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
@@ -28,7 +29,7 @@ from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
 from headway.records import OverClients
 from headway.tasks.known import task_of
-from headway.tasks.metrics import Answer
+from headway.tasks.metrics import METRICS, Answer
 from headway.trees import leaves_of, tree_map
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
@@ -202,6 +203,7 @@ def evaluate_on(
     bound = replace(experiment, task=task_of(experiment.task, metrics))
     kind = "own" if experiment.scenario.task == "own" else experiment.task.name
     samples = judged_by(data, experiment.federation, task=kind, padding=padding).to(experiment.device)
+    check_counts(samples, bound.task, "of the data to evaluate")
     with bound.arithmetic():
         scored = _scored(bound, state, samples, None)
         loss, values = _values(bound, state, scored, samples, "the data to evaluate", round)
@@ -215,7 +217,7 @@ def _values(
     loss = _mean_loss(scored)
     if not math.isfinite(loss):
         raise _not_finite(experiment, state, _losses(scored), samples, where, round)
-    values = {metric.name: metric.value(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
+    values = {metric.name: metric.of(scored[f"metric/{metric.name}"]) for metric in experiment.task.metrics}
     return loss, {name: value for name, value in values.items() if math.isfinite(value)}
 
 
@@ -275,7 +277,8 @@ def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) 
 def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
     """Over clients without test samples: their accuracies by their class mixes."""
     correct = scored.get("metric/accuracy")
-    if not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
+    measured = METRICS["accuracy"] in experiment.task.metrics  # a user's own may have this name, too
+    if not measured or not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
         return {}
     return proxy(_by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy()))
 

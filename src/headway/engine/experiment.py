@@ -20,6 +20,7 @@ from headway.engine import coupling
 from headway.engine.client_rounds import ClientRounds, ClientState
 from headway.engine.determinism import DETERMINISTIC
 from headway.engine.network import Network
+from headway.errors import UserError
 from headway.methods.method import Method
 from headway.random import Normals, normals
 from headway.scenario import Scenario
@@ -98,8 +99,7 @@ class Experiment:
 
     def rate(self, round: int) -> float:
         """η of the schedule at the first step of a round: by default η · d^(t−1)."""
-        scenario = self.scenario
-        return scenario.rate * schedule(scenario.schedule).share(round - 1, scenario.rounds, scenario.rate_decay)
+        return _rate(self.scenario, round)
 
     @property
     def advice(self) -> str:
@@ -238,3 +238,17 @@ def sampling_of(scenario: Scenario, method: Method) -> Sampling:
 
 def _restore_tf32(before: tuple[bool, bool]) -> None:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def _rate(scenario: Scenario, round: int) -> float:
+    return scenario.rate * schedule(scenario.schedule).share(round - 1, scenario.rounds, scenario.rate_decay)
+
+
+def check_rate(scenario: Scenario, round: int, dtype: torch.dtype) -> None:
+    """Refuse a rate that is rounded to 0: nothing would be learnt, and some rules divide by the sum of rates."""
+    rate = _rate(scenario, round)
+    if rate < torch.finfo(dtype).smallest_normal and not torch.tensor(rate, dtype=dtype):
+        raise UserError(
+            f"schedule '{scenario.schedule}': from rate {scenario.rate:g} the rate of round {round} is {rate:g}, "
+            f"which is 0 in {str(dtype).removeprefix('torch.')}; let it fall more slowly, or run fewer rounds"
+        )

@@ -11,7 +11,7 @@ from typing import cast
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Executor
-from headway.engine.experiment import Experiment
+from headway.engine.experiment import Experiment, check_rate
 from headway.engine.ranks import ALONE, Ranks
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
@@ -123,6 +123,7 @@ def simulate(
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
+        check_rate(experiment.scenario, number, experiment.dtype)
         with experiment.arithmetic():
             cohort = experiment.client_rounds.cohort(number)
             state, outcome = run_round(

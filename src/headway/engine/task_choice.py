@@ -31,6 +31,9 @@ def task_for(scenario: Scenario, federation: Federation, own: OwnTask | None, me
     given = own if own is not None else scenario.task if scenario.task != "auto" else _inferred(federation)
     if isinstance(given, str):
         _check_fits(given, federation)
+    if scenario.loss == "squared" and given not in ("classification", "regression"):
+        name = given if isinstance(given, str) else "one of your own"
+        raise UserError(f"loss is 'squared', which is for classification and regression, but the task is {name}")
     task = task_of(given, metrics or _named(scenario), squared=scenario.loss == "squared")
     for metric in task.metrics:
         _check_name(metric)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from headway.errors import UserError, shown
 
 
@@ -97,6 +99,9 @@ def slot(cls: Slot) -> Slot:
     agree = getattr(cls, "_check", None)
 
     def validate(self: object) -> None:
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.generic):  # of a grid by NumPy: as Python's own numbers
+                object.__setattr__(self, name, value.item())
         check(cls.__name__, cls, vars(self))
         if agree is not None:
             agree(self)

@@ -2,7 +2,7 @@
 
 | file | holds |
 |---|---|
-| best/manifest.json | the metric, and of each model its round, value, file and SHA-256; a checksum |
+| best/manifest.json | the metric, and of each model its round, value, file, SHA-256 and a checksum of its round |
 | best/model-N.safetensors | the state dict after round N, under the module's own names |
 
 There are two models where the newest is of a round after the checkpoint: a kill then leaves the best one up to there.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from headway.errors import DamagedRun, UserError
-from headway.runs.files import ensure_folder, read_checked, read_plain, write_atomically, write_checked
+from headway.records import RoundRecord
+from headway.runs.files import checksum, ensure_folder, read_checked, read_plain, write_atomically, write_checked
 
 FOLDER = "best"
 _MANIFEST = "manifest.json"
@@ -34,6 +36,8 @@ class KeptModel:
     value: float
     file: str
     sha256: str
+    record: str = ""
+    """The checksum of its round's record; empty of folders that were made before it was kept."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,22 @@ def read(run: Path) -> BestModels | None:
     return found
 
 
-def add(run: Path, before: BestModels, round: int, value: float, content: bytes, saved: int) -> BestModels:
+def checksum_of(record: RoundRecord) -> str:
+    """The checksum of what a record says beside times."""
+    return checksum({name: value for name, value in record.items() if "seconds" not in name})
+
+
+def check_of_run(run: Path, kept: KeptModel, records: Iterable[RoundRecord]) -> None:
+    """Refuse a model that was kept in another run: its round has another record there."""
+    own = next((record for record in records if record["round"] == kept.round), None)
+    if own is not None and kept.record not in ("", checksum_of(own)):
+        raise DamagedRun(f"{run / FOLDER} is of another run: its model of round {kept.round} is not this run's")
+
+
+def add(run: Path, before: BestModels, value: float, content: bytes, saved: int, record: RoundRecord) -> BestModels:
     """Keep a model that is better than those before; of these the last up to the checkpoint of round `saved` stays."""
-    folder = ensure_folder(run / FOLDER)
-    new = KeptModel(round, value, _file(round), hashlib.sha256(content).hexdigest())
+    folder, round = ensure_folder(run / FOLDER), record["round"]
+    new = KeptModel(round, value, _file(round), hashlib.sha256(content).hexdigest(), checksum_of(record))
     write_atomically(folder / new.file, content)
     stays = before.up_to(min(saved, round - 1)).last()
     return write(run, replace(stays, models=(*stays.models, new)))

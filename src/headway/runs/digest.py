@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from headway.methods.renamed import ADDED_ARGUMENTS, first_name
 from headway.vectors import Vector
 
-_PRETRAINED = frozenset({"transformers", "peft"})
-"""Libraries whose models say in a configuration how their layers are made."""
+_PRETRAINED = frozenset({"transformers", "peft", "torchmetrics"})
+"""Libraries of models and metrics that say in a configuration how their layers are made."""
 _LIBRARIES = frozenset({"headway", "torch", "numpy", "scipy", *_PRETRAINED, *sys.stdlib_module_names}) - {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, enum.Enum)
 _NAMED = (torch.dtype, torch.device, np.dtype, np.generic)
@@ -270,8 +270,13 @@ def _settings(module: nn.Module) -> list[tuple[str, object]]:
     return [(name, value) for name, value in _fields(module) if name not in own]
 
 
-_VOLATILE = frozenset({"transformers_version", "_name_or_path", "warnings_issued"})
-"""What a configured layer keeps that changes no number."""
+_VOLATILE = frozenset(
+    {
+        *("transformers_version", "_name_or_path", "warnings_issued"),
+        *("_update_count", "_update_called", "_computed", "_forward_cache", "_cache", "_is_synced", "_to_sync"),
+    }
+)
+"""What a configured layer keeps that changes no number: versions, and what a torchmetrics metric has gone through."""
 
 
 def _configuration(layer: nn.Module) -> Iterator[tuple[str, object]]:

@@ -111,9 +111,27 @@ def as_path(name: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{name} is {shown(given)}; it must be a path, such as 'runs/mine'")
     path = Path(os.fsdecode(given))
-    if "\0" in str(path) or not is_text(str(path)):
-        raise UserError(f"{name} is {shown(given)}; no file can have this name")
+    if "\0" in str(path) or not is_text(str(path)) or _is_too_long(path):
+        raise UserError(f"{name} is {shown(os.fsdecode(given))}; no file can have this name")
     return path
+
+
+_LONGEST = "checkpoint/server-0000001.safetensors.part"
+"""The longest name that a run writes below its folder."""
+
+
+def _is_too_long(path: Path) -> bool:
+    """Whether the file system has no room for this name, or for those of a run's files below it."""
+    for tried in (
+        *map(Path, path.parts),
+        path / _LONGEST,
+    ):  # what lies below a missing folder is not looked at: each by itself
+        try:
+            os.lstat(tried)
+        except OSError as fault:
+            if fault.errno == errno.ENAMETOOLONG:
+                return True
+    return False
 
 
 def ensure_folder(folder: Path) -> Path:

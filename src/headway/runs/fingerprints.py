@@ -13,15 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from headway.data import columns
 from headway.data.columns import Column, Windows
 from headway.data.federation import Federation, Samples
 from headway.engine.experiment import Experiment
+from headway.engine.task_choice import OWN
 from headway.errors import UserError
 from headway.runs.digest import content, digest
 from headway.runs.given import catalogue_method
-from headway.runs.manifest import AcceptedChange, Fingerprinted, Manifest
+from headway.runs.manifest import AcceptedChange, Fingerprinted, Manifest, read_manifest
+from headway.tasks.known import OwnLoss
+from headway.tasks.metrics import METRICS, loss
+from headway.tasks.named_metrics import OwnRows
 
 SAMPLES = 10_000
 """Samples of a set that are read: all of the usual sets' tests, and a second at most for images of 64 × 64."""
@@ -44,7 +49,37 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
         for name, part in experiment.method.parts():
             found[f"the method's part '{name}'"] = digest(part)
         found["the method's wire"] = digest(experiment.method.wire)
+    return found | _task(experiment)
+
+
+TASK = ("the loss", "the metric '")
+"""How the names of what `_task` finds begin: folders of before do not have them."""
+
+
+def _task(experiment: Experiment) -> Fingerprints:
+    """An own loss, and own metrics: of these a scenario has the names only."""
+    task, found = experiment.task, Fingerprints()
+    own = experiment.scenario.task == "own"
+    if own:
+        found["the loss"] = digest((task.name, *_told(task.loss), task.units, task.class_axis))
+    named = (experiment.scenario.metrics or "").split(",")
+    for metric in task.metrics:
+        if f"{OWN}{metric.name}" in named or (own and metric not in (loss, *METRICS.values())):
+            body = digest((*_told(metric.rows), metric.value, metric.higher_is_better))
+            found[f"the metric '{metric.name}'"] = body
     return found
+
+
+def _told(given: object) -> tuple[object, ...]:
+    """A function, and of a module such as `nn.HuberLoss` what it computes with: its settings and its numbers."""
+    inner = given.function if isinstance(given, OwnLoss | OwnRows) else given
+    if not isinstance(inner, nn.Module):
+        return (given,)
+    parts = [vars(part) for part in inner.modules()]
+    settings = [
+        (name, one) for part in parts for name, one in part.items() if isinstance(one, bool | int | float | str)
+    ]
+    return given, settings, list(inner.state_dict().items())
 
 
 def _clients(experiment: Experiment) -> Fingerprints:
@@ -117,6 +152,10 @@ def settle(
             f"{folder} was made before fingerprints were kept: that data, model and method are the same is not checked"
         )
         return {"now": now}
+    missing = not any(name.startswith(TASK) for name in before["now"])
+    if missing and any(name.startswith(TASK) for name in now):
+        tell(f"{folder} was made before losses and metrics were kept: that these are the same is not checked")
+        before = {**before, "now": before["now"] | {name: one for name, one in now.items() if name.startswith(TASK)}}
     changed = differences(before["now"], now)
     if not changed or (changed == [SPLIT] and not accept):
         return before
@@ -125,6 +164,23 @@ def settle(
     tell(f"goes on from round {manifest['round']} with what has changed: {', '.join(changed)}")
     accepted: AcceptedChange = {"after round": manifest["round"], "changed": changed}
     return {"now": now, "accepted": [*before.get("accepted", []), accepted]}
+
+
+def changed_since(manifest: Manifest, experiment: Experiment) -> list[str]:
+    """What of data, own model, method, loss and metrics is not what a run was made with, in words."""
+    kept = manifest.get("fingerprints")
+    before = (kept or {}).get("now", {})
+    now = fingerprints(experiment) if before else {}
+    told = {name: one for name, one in now.items() if name in before or not name.startswith(TASK)}
+    return [name for name in differences(before, told) if name != SPLIT]
+
+
+def data_of(folder: Path) -> Fingerprints:
+    """The fingerprints of the data of the run in a folder; none where it does not have them."""
+    path = folder / "checkpoint" / "manifest.json"
+    kept = read_manifest(path).get("fingerprints") if path.is_file() else None
+    code = ("the model", "the method", *TASK)
+    return {name: one for name, one in (kept or {}).get("now", {}).items() if not name.startswith(code)}
 
 
 def _refused(changed: list[str], data: str, folder: Path) -> UserError:

@@ -21,11 +21,12 @@ from headway.runs import best_models, splits
 from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import as_path
+from headway.runs.fingerprints import changed_since
 from headway.runs.folder import UNCHECKED, RunFolder, verify
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, OwnObjects, catalogue_method, checked_method, given_again
-from headway.runs.observer import Observer, Unwatched
+from headway.runs.observer import Observer, as_observer
 from headway.runs.result import Result
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
@@ -49,7 +50,7 @@ def load_run(
         scenario_of_run(folder), model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
     experiment = experiment_of(folder, method, own)
-    return warned_if_unchecked(loaded(experiment, folder), observer or Unwatched())
+    return warned_if_unchecked(loaded(experiment, folder), as_observer(observer))
 
 
 def recorded(folder: Path, observer: Observer | None = None, verified: bool = False) -> Result:
@@ -78,7 +79,17 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
     progress, store = checkpoint.load()
     module = experiment.network.module(progress.output.theta, progress.output.buffers)
     result = _result(found, lambda: module, lambda: _best(found, experiment))
-    return replace(result, make_clients=lambda: client_table(experiment, progress.model, store.get))
+    kept = checkpoint.read()
+
+    def clients() -> ClientTable | None:
+        if changed := changed_since(kept, experiment):
+            raise UserError(
+                f"what is given is not what {folder} was run with, so that its clients' table would be another run's: "
+                f"{', '.join(changed)} changed"
+            )
+        return client_table(experiment, progress.model, store.get)
+
+    return replace(result, make_clients=clients)
 
 
 def _clients_of(result: Result) -> ClientTable | None:
@@ -109,6 +120,7 @@ def best_module(
 
 
 def _check_best(folder: Path, kept: best_models.KeptModel, rounds: Sequence[RoundRecord]) -> None:
+    best_models.check_of_run(folder, kept, rounds)
     found = best_models.read(folder)
     assert found is not None
     best = best_of(Watched(found.metric, found.higher_is_better, expected=True), rounds)

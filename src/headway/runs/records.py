@@ -249,7 +249,9 @@ def cut(path: Path, kept: Rounds) -> None:
 
 @contextmanager
 def appending(path: Path) -> Iterator[IO[bytes]]:
-    """The file, open at its end and locked: two processes never write one run."""
+    """The file, open at its end and locked: two processes never write one run. A pipe in its place is not opened."""
+    if path.exists() and not path.is_file():
+        raise DamagedRun(f"{path} is damaged: it is not a plain file; put it back from a copy")
     with path.open("ab") as file:
         if fcntl is not None:
             try:

@@ -19,6 +19,7 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, read_checked, slug
+from headway.runs.fingerprints import data_of
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
@@ -88,11 +89,13 @@ def stopped_early(result: Result) -> str:
 
 
 def _short(result: Result) -> str:
-    """How a run ended early; '' for one that came to its end."""
-    folder, done = result.folder, len(result.records)
+    """How a run ended early; '' for one that came to its end, also where only its summary is lost."""
+    folder, done, rounds = result.folder, len(result.records), result.scenario.rounds
     if folder is None or finished(folder):
         return ""
-    return f"failed at round {done + 1}" if failure(folder) else f"{done} of {result.scenario.rounds} rounds"
+    if failure(folder):
+        return f"failed at round {done + 1}"
+    return "" if done >= rounds or result.stopped is not None else f"{done} of {rounds} rounds"
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:
@@ -285,6 +288,7 @@ def load_study(
     `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` hears
     where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
     """
+    folders = [as_path("run", folder) for folder in folders]
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
     places = {place.resolve(): place for folder in folders for place in _places(folder)}
     results = [recorded(place, verified=verified) for place in places.values()]
@@ -341,3 +345,17 @@ def _check_comparable(one: Result, other: Result, tuned: Set[str]) -> None:
                 f"{_where(one)} and {_where(other)} are not comparable: "
                 f"{name} is {mine.get(name)} and {theirs.get(name)}{advice}"
             )
+    _check_same_data(one, other)
+
+
+def _check_same_data(one: Result, other: Result) -> None:
+    """Refuse runs on other samples: of a user's own data, and of files, a scenario has the name only."""
+    if one.folder is None or other.folder is None or one.folder == other.folder:
+        return
+    mine, theirs = (data_of(result.folder) for result in (one, other) if result.folder is not None)
+    differ = [name for name, found in mine.items() if theirs.get(name, found) != found]
+    if differ:
+        raise UserError(
+            f"{_where(one)} and {_where(other)} are not comparable: they were run on different data "
+            f"({', '.join(differ)})"
+        )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from headway.errors import UserError, nearest
 from headway.tasks import metrics as judged_by
-from headway.tasks.named_metrics import metric_of
+from headway.tasks.named_metrics import metric_of, name_of
 from headway.tasks.task import (
     Answer,
     Target,
@@ -19,6 +20,7 @@ from headway.tasks.task import (
     counted,
     cross_entropy,
     one_hot_error,
+    rows_of,
     squared_error,
     token_cross_entropy,
 )
@@ -78,24 +80,24 @@ def _task(given: OwnTask | str) -> Task:
 
 def own(loss: Callable[[Answer, Target], Tensor]) -> Task:
     """A task with a user's loss f(output, target) → one number a sample, which is the headline."""
-    name = getattr(loss, "__name__", type(loss).__name__)
+    name = name_of(loss)
+    return Task("own", OwnLoss(name, loss), f"the loss '{name}'", (judged_by.loss,))
 
-    def checked(output: Answer, target: Target) -> Tensor:
-        found = loss(output, target)
-        rows = _rows(target)
+
+@dataclass(frozen=True)
+class OwnLoss:
+    """A user's loss, whose answer is checked."""
+
+    name: str
+    function: Callable[[Answer, Target], Tensor]
+
+    def __call__(self, output: Answer, target: Target) -> Tensor:
+        found = self.function(output, target)
+        rows = rows_of(target)
         if not isinstance(found, Tensor) or found.shape != (rows,):
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             raise UserError(
-                f"the loss '{name}' returned {got} for {rows} samples; it must return one number a sample, so with "
-                "torch's losses write reduction='none' and take the mean over all axes but the first"
+                f"the loss '{self.name}' returned {got} for {rows} samples; it must return one number a sample, so "
+                "with torch's losses write reduction='none' and take the mean over all axes but the first"
             )
         return found
-
-    return Task("own", checked, f"the loss '{name}'", (judged_by.loss,))
-
-
-def _rows(target: Target) -> int:
-    first = (
-        target if isinstance(target, Tensor) else next(iter(target.values() if isinstance(target, dict) else target))
-    )
-    return len(first)

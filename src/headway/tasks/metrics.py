@@ -5,15 +5,18 @@ A metric keeps one row a sample, so the same rows give its value on the whole te
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import UserError
+from headway.errors import UserError, is_short_of_memory, shown
+from headway.errors import in_words as fault_in_words
 from headway.records import MetricRecord
 from headway.trees import leaves_of
 
@@ -77,12 +80,54 @@ class Metric:
     tasks: tuple[str, ...] = ()
     """The tasks that it can judge; empty: any."""
 
+    def __post_init__(self) -> None:
+        """Refuse what could not be recorded or called, and a direction that is not one."""
+        if not isinstance(self.name, str) or not self.name.strip() or "," in self.name:
+            raise UserError(f"a metric's name is {shown(self.name)}; it must be a text without commas, a record's key")
+        for what, function in (("rows", self.rows), ("value", self.value)):
+            if not callable(function):
+                raise UserError(f"metric '{self.name}': {what} is {shown(function)}; it must be a function")
+        for what, flag in (("higher_is_better", self.higher_is_better), ("percent", self.percent)):
+            if not isinstance(flag, bool):
+                raise UserError(f"metric '{self.name}': {what} is {shown(flag)}; it must be True or False")
+
     def rows_of(self, judged: Judged) -> Rows:
-        """What each sample of a batch contributes; where these cannot be judged, it says which metric it is."""
+        """What each sample of a batch contributes, where it is that: tensors with one row a sample."""
         try:
-            return self.rows(judged)
+            with self._naming():
+                found = self.rows(judged)
         except UserError as fault:
-            raise fault.at(f"metric '{self.name}'") from fault
+            raise fault if str(fault).startswith("metric '") else fault.at(f"metric '{self.name}'") from fault
+        parts = leaves_of(found) if isinstance(found, Tensor | tuple | list) else []
+        count = len(judged.losses)
+        if not parts or not all(isinstance(part, Tensor) and part.shape[:1] == (count,) for part in parts):
+            raise UserError(
+                f"metric '{self.name}': its rows for {count} samples are {shown(found)}; they must be tensors with one "
+                "row a sample"
+            )
+        return found
+
+    def of(self, rows: Rows) -> float:
+        """The metric of samples with these rows, as a number; not a number where they do not define it."""
+        with self._naming():
+            try:
+                found: object = self.value(rows)
+            except ArithmeticError:  # a division by their number, 0
+                return math.nan
+        if isinstance(found, SupportsFloat):
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of several numbers
+                return float(found)
+        raise UserError(f"metric '{self.name}' came to {shown(found)}; its value must be one number")
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """An error inside is one of this metric."""
+        try:
+            yield
+        except Exception as fault:
+            if isinstance(fault, UserError) or is_short_of_memory(fault):
+                raise
+            raise UserError(f"metric '{self.name}' failed: {fault_in_words(fault)}") from fault
 
 
 _WORDS = {

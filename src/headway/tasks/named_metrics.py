@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from headway.errors import UserError, nearest
+from headway.errors import UserError, nearest, shown
 from headway.tasks import torch_metrics
 from headway.tasks.metrics import METRICS, Answer, Judged, Metric, Target, label_accuracy, mean_of, top
 
@@ -56,13 +58,40 @@ def own(function: Callable[[Answer, Target], Tensor]) -> Metric:
 
     An attribute `higher_is_better = False` of the function says that less is better.
     """
-    name = getattr(function, "__name__", type(function).__name__)
+    name = name_of(function)
+    for attribute in vars(function) if hasattr(function, "__dict__") else ():
+        if attribute != _DIRECTION and (attribute in _OF_OTHERS or nearest(attribute, [_DIRECTION])):
+            raise UserError(
+                f"metric '{name}' has {attribute}, which is not read; write {_DIRECTION} = True or {_DIRECTION} = False"
+            )
+    direction: object = getattr(function, _DIRECTION, True)
+    if not isinstance(direction, bool):
+        raise UserError(f"metric '{name}': {_DIRECTION} is {shown(direction)}; it must be True or False")
+    return Metric(name, OwnRows(name, function), mean_of, higher_is_better=direction)
 
-    def rows(judged: Judged) -> Tensor:
-        found = function(judged.answer, judged.target)
+
+_DIRECTION = "higher_is_better"
+_OF_OTHERS = ("lower_is_better", "greater_is_better", "maximize", "minimize", "mode")
+"""What other libraries call the direction of a metric."""
+
+
+def name_of(function: object) -> str:
+    """What a user's function is called: of a `functools.partial` the name of its function."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """What samples contribute to a user's metric: what its function returns for each of them."""
+
+    name: str
+    function: Callable[[Answer, Target], Tensor]
+
+    def __call__(self, judged: Judged) -> Tensor:
+        found = self.function(judged.answer, judged.target)
         if not isinstance(found, Tensor) or found.shape != judged.losses.shape:
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             raise UserError(f"it returned {got} for {len(judged.losses)} samples; it must return one number a sample")
         return found
-
-    return Metric(name, rows, mean_of, higher_is_better=getattr(function, "higher_is_better", True))

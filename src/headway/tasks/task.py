@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import UserError
+from headway.errors import UserError, in_words, is_short_of_memory, shown
 from headway.tasks.metrics import IGNORED, Answer, Judged, Metric, Target
 
 __all__ = ["IGNORED", "Answer", "Target", "Task"]
@@ -34,15 +34,55 @@ class Task:
     class_axis: int = 1
     """The axis of the output that has one logit for each class."""
 
+    def __post_init__(self) -> None:
+        """Refuse what could not be called or recorded."""
+        if not isinstance(self.name, str) or not isinstance(self.loss_words, str):
+            raise UserError("a task's name and loss_words are texts: headway.Task('mine', my_loss, 'my loss', metrics)")
+        for what, function in (("loss", self.loss), ("units", self.units)):
+            if not callable(function) and not (what == "units" and function is None):
+                raise UserError(f"task '{self.name}': {what} is {shown(function)}; it must be a function")
+        if not isinstance(self.metrics, tuple | list):
+            raise UserError(f"task '{self.name}': metrics is {shown(self.metrics)}; give a tuple of them")
+        if type(self.class_axis) is not int:
+            raise UserError(f"task '{self.name}': class_axis is {shown(self.class_axis)}; it must be a whole number")
+
     @property
     def headline(self) -> Metric:
         return self.metrics[0]
 
     def judged(self, answer: Answer, target: Target) -> Judged:
         """Samples with the network's answer, their losses and how many units these are means over."""
-        units = None if self.units is None else self.units(target)
+        losses = self._of_samples("loss", lambda: self.loss(answer, target), target)
         own_loss = all(self.loss is not known for known in LOSSES)
-        return Judged(answer, target, self.loss(answer, target), units, self.class_axis, own_loss)
+        return Judged(answer, target, losses, self.counts(target), self.class_axis, own_loss)
+
+    def counts(self, target: Target) -> Tensor | None:
+        """How many units of each sample count, checked; None where a batch's loss is the mean over its samples."""
+        units = self.units
+        return None if units is None else self._of_samples("units", lambda: units(target), target)
+
+    def _of_samples(self, what: str, ask: Callable[[], Tensor], target: Target) -> Tensor:
+        """What a task says of each sample, if it is one number of each; an error in it says what failed."""
+        try:
+            found: object = ask()
+        except Exception as fault:
+            if isinstance(fault, UserError) or is_short_of_memory(fault):
+                raise
+            raise UserError(f"the {what} of task '{self.name}' failed: {in_words(fault)}") from fault
+        rows = rows_of(target)
+        if isinstance(found, Tensor) and found.shape == (rows,):
+            return found
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise UserError(
+            f"the {what} of task '{self.name}' returned {got} for {rows} samples; it must return one number a sample"
+        )
+
+
+def rows_of(target: Target) -> int:
+    """How many samples a batch of targets has."""
+    if isinstance(target, Tensor):
+        return len(target)
+    return len(next(iter(target.values() if isinstance(target, Mapping) else target)))
 
 
 def cross_entropy(output: Answer, target: Target) -> Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
+
 from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest, shown
 from headway.records import RoundRecord
@@ -89,9 +91,12 @@ def best_of(number: Watched, records: Iterable[RoundRecord], least: float = 0.0)
     return best
 
 
-def check_metric(metric: object, higher_is_better: object) -> None:
-    """Refuse a metric that is not a name, and a direction that is neither True nor False."""
+def check_metric(metric: object, higher_is_better: object) -> bool | None:
+    """The direction; what is not the name of a number, or no direction, is refused."""
     if metric is not None and (not isinstance(metric, str) or not metric):
         raise UserError(f"metric is {shown(metric)}; it must be the name of a number of the records, such as 'loss'")
+    if isinstance(higher_is_better, np.bool_):
+        return bool(higher_is_better)
     if higher_is_better is not None and not isinstance(higher_is_better, bool):
         raise UserError(f"higher_is_better is {shown(higher_is_better)}; it must be True or False")
+    return higher_is_better

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from headway.data.columns import Windows, named
 from headway.engine.experiment import Experiment
 from headway.engine.simulation import Progress
 from headway.errors import CallbackError, UserError, in_words
@@ -15,6 +16,7 @@ from headway.records import RoundRecord
 from headway.runs.callbacks.hooks import Hooked
 from headway.runs.callbacks.run import Run, Standing, Status, read_only
 from headway.runs.result import Result
+from headway.trees import leaves_of
 
 
 class Calls:
@@ -104,6 +106,7 @@ class Calls:
     def _call(self, place: int, hook: str) -> None:
         """Call a hook where the callback has it. One that may fail is reported once and left out."""
         assert self._standing is not None
+        before = self._versions(self._standing)
         if hook == "on_end":
             if place not in self._open:
                 return
@@ -112,6 +115,8 @@ class Calls:
         try:
             if hook in one.hooks:
                 one.hooks[hook](self._runs[place])
+            if self._versions(self._standing) != before:
+                raise UserError("it changed the run's data or model in place; change copies: run.model, x.clone()")
             if hook == "on_start":
                 self._open.add(place)
         except Exception as fault:
@@ -126,6 +131,17 @@ class Calls:
             raise CallbackError(f"{where}: {in_words(fault)}") from fault
         finally:
             self._standing.model = None
+
+    @staticmethod
+    def _versions(standing: Standing) -> list[int]:
+        """How often each tensor of the run's data and of its state was changed in place."""
+        federation, model = standing.experiment.federation, standing.progress.model
+        pools = (federation.train, federation.test, standing.experiment.test)
+        columns = [one for pool in pools for one in named(pool.x).values()]
+        inputs = [one.tokens if isinstance(one, Windows) else one for one in columns]
+        targets = [leaf for pool in pools for leaf in leaves_of(pool.y)]
+        tensors = [*inputs, *targets, *leaves_of([model.theta, model.buffers, model.server])]
+        return [leaf._version for leaf in tensors if not leaf.is_inference()]
 
 
 def _name(experiment: Experiment, folder: Path | None) -> str:

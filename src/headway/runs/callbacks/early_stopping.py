@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
 from headway.errors import UserError, shown
 from headway.runs.callbacks.best import Best, Watched, best_of, check_metric, watched
 from headway.runs.callbacks.run import Run
+
+MOST = 1e308
+"""Of a least gain."""
 
 
 class EarlyStopping:
@@ -26,13 +29,13 @@ class EarlyStopping:
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,
     ) -> None:
-        check_metric(metric, higher_is_better)
-        if type(patience) is not int or patience < 1:
+        self.higher_is_better = check_metric(metric, higher_is_better)
+        counted, least = (one.item() if isinstance(one, np.generic) else one for one in (patience, min_delta))
+        if type(counted) is not int or counted < 1:
             raise UserError(f"patience is {shown(patience)}; it must be a number of evaluations, at least 1")
-        if not isinstance(min_delta, int | float) or not math.isfinite(min_delta) or min_delta < 0:
+        if type(least) not in (int, float) or not 0 <= least <= MOST:
             raise UserError(f"min_delta is {shown(min_delta)}; it must be a number, at least 0")
-        self.metric, self.patience, self.min_delta = metric, patience, min_delta
-        self.higher_is_better = higher_is_better
+        self.metric, self.patience, self.min_delta = metric, counted, float(least)
         self.best = Best()
         self._number: Watched | None = None
 

@@ -20,8 +20,8 @@ class KeepBest:
     """
 
     def __init__(self, metric: str | None = None, higher_is_better: bool | None = None) -> None:
-        check_metric(metric, higher_is_better)
-        self.metric, self.higher_is_better = metric, higher_is_better
+        self.higher_is_better = check_metric(metric, higher_is_better)
+        self.metric = metric
         self.best = Best()
         """Round and value of the model that is kept."""
         self.content: bytes | None = None
@@ -55,6 +55,8 @@ class KeepBest:
         if (found.metric, found.higher_is_better) != (self._kept.metric, self._kept.higher_is_better):
             raise UserError(f"{run.folder} keeps the model with the best {found.metric}, not {self._kept.metric}")
         self._kept = found.up_to(run.round)
+        for kept in self._kept.models:
+            best_models.check_of_run(run.folder, kept, run.records)
         if self._kept.best is not None:
             self.best = Best(self._kept.best.round, self._kept.best.value)
         if self._kept != found:
@@ -81,4 +83,4 @@ class KeepBest:
             self.content = content
         else:
             saved = 0 if run.saved is None else run.saved
-            self._kept = best_models.add(run.folder, self._kept, best.round, best.value, content, saved)
+            self._kept = best_models.add(run.folder, self._kept, best.value, content, saved, run.record)

@@ -14,7 +14,7 @@ from headway.engine.evaluation import evaluate_on
 from headway.engine.experiment import Experiment
 from headway.engine.simulation import Progress
 from headway.engine.updates import ClientUpdates
-from headway.errors import UserError, shown
+from headway.errors import UserError, readable, shown
 from headway.records import RoundRecord
 from headway.runs.given import Metrics, listed
 from headway.scenario import Scenario
@@ -176,7 +176,7 @@ class Run:
             raise UserError(f"the reason to stop is {shown(reason)}; say it in a few words")
         if self.status != "running":
             raise UserError("the run has ended, so that it cannot be stopped; stop it in on_start or on_round")
-        self._standing.reasons.append(" ".join(reason.split()))
+        self._standing.reasons.append(readable(" ".join(reason.split())))
 
     def tell(self, message: str) -> None:
         """A line for the user: beside the progress bar on the command line, a Python warning elsewhere."""
