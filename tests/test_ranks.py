@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,7 +18,8 @@ from torch import nn
 
 import headway as hw
 from conftest import NETWORKS, SMALL, distance, experiment, made_by, unequal_clients
-from headway.data.sources import synthetic
+from headway.bench import over_ranks
+from headway.cli.main import app
 from headway.engine import fold, spread
 from headway.engine.building import build
 from headway.engine.ranks import Ranks, all_or_none
@@ -138,6 +138,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", list(SETTINGS))
 def test_every_kind_of_cohort_has_the_bits_of_one_process(kind: str) -> None:
     check_equal(experiment("scaffold", "batch_norm_dropout", deterministic=True, **SETTINGS[kind]), 3)
+
+
+@pytest.mark.parametrize("cohort", [{}, {"sampling": "poisson", "participation": 0.2}], ids=["fixed", "poisson"])
+def test_private_rounds_have_the_bits_of_one_process(cohort: dict[str, Any]) -> None:
+    """Every rank draws the same noise, also in a round of nobody."""
+    private = experiment("fedavg+dp:clip=1,noise=1", deterministic=True, weights="uniform", **cohort)
+    check_equal(private, 2)
 
 
 @pytest.mark.parametrize("executor", ["batched", "pool"])
@@ -289,6 +296,31 @@ def test_a_number_of_ranks_that_was_not_started_is_refused(monkeypatch: pytest.M
         hw.simulate("fedavg", rounds=1, ranks=3)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["compare", "fedavg", "fedacg"], "headway compare trains several runs"),
+        (["sweep", "fedacg", "--grid", "lam=0.8,0.9"], "headway sweep trains several runs"),
+        (["run", "fedavg", "--seeds", "2"], "headway run with 2 seeds trains several runs"),
+    ],
+)
+def test_commands_of_several_runs_are_refused_among_ranks(
+    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UserError, match=expected):
+        app(words, standalone_mode=False)
+
+
+def test_numbers_of_ranks_of_a_benchmark_are_checked() -> None:
+    assert over_ranks.counts(["4", "1", "4"]) == [1, 4]
+    with pytest.raises(UserError, match="ranks is '0'; give numbers from 1 to 1024"):
+        over_ranks.counts(["0"])
+    with pytest.raises(UserError, match="engine 'flower' does not run on ranks"):
+        over_ranks.engines_over_ranks(["flower"])
+
+
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 KEPT = ("server-0000006.safetensors", "clients.rows", "manifest.json")
@@ -353,65 +385,3 @@ def test_a_run_of_one_process_goes_on_with_three_ranks(tmp_path: Path) -> None:
     returned(on_ranks(3, lambda ranks: go_on_together(whole(), folder, Silent(), (), {}, ranks, False).summary))
     assert files(folder) == files(tmp_path / "alone")
     assert hw.load_run(folder, **resumed_objects()).summary["rounds"] == 6
-
-
-# ── samples that are made when they are read ─────────────────────────────────────────────────────────────────────────
-
-
-def test_users_have_the_same_samples_whether_all_are_kept_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = synthetic.synthetic("1,0.5,40", None)
-    monkeypatch.setattr(synthetic, "KEPT_USERS", 0)
-    monkeypatch.setattr(synthetic, "REMEMBERED", 2)
-    drawn = synthetic.synthetic("1,0.5,40", None)
-    assert drawn.clients is not None
-    assert drawn.clients.sizes.tolist() == np.bincount(kept.users).tolist()
-    for user in (0, 39, 7):
-        rows = torch.as_tensor(drawn.clients[user])
-        assert np.array_equal(rows.numpy(), np.flatnonzero(kept.users == user))
-        for mine, theirs in zip(drawn.train.read(rows), kept.train.read(rows), strict=True):
-            assert torch.equal(mine, theirs)
-    stacked = torch.vmap(lambda rows: drawn.train.read(rows)[0])(torch.arange(6).reshape(2, 3))
-    assert torch.equal(stacked, kept.train.inputs[:6].reshape(2, 3, -1))
-    with pytest.raises(UserError, match="no memory holds all of it"):
-        drawn.train.labels.numpy()
-
-
-@pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
-def test_a_run_is_the_same_whether_samples_are_kept_or_not(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: dict[str, Any] = {
-        **{"data": "synthetic:1,1,40", "partition": "natural", "clients": 0, "model": "mlp", "rounds": 2},
-        **{"cohort_size": 5, "epochs": 1, "executor": executor, "device": "cpu", "eval_every": 2},
-    }
-    losses = []
-    for _ in range(2):
-        losses.append([record["train_loss"] for record in hw.simulate("scaffold", **chosen).records])
-        monkeypatch.setattr(synthetic, "KEPT_USERS", 0)
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("method_name", "settings", "words"),
-    [
-        ("fedavg", {"partition": "iid"}, "use --partition natural"),
-        ("fedavg", {"validation": 0.1}, "validation needs all samples"),
-        ("fedavg", {"global_loss": True}, "global_loss needs all samples"),
-        ("fedavg", {"client_test": 0.1}, "client_test needs all samples"),
-        ("fedavg", {"clients": 41}, "the data has 40 users"),
-        ("fedavg", {"executor": "batched:compiled"}, "reads samples inside of a program"),
-        ("csgd", {}, "method csgd needs all samples"),
-    ],
-)
-def test_what_needs_all_samples_at_once_is_refused(
-    method_name: str, settings: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(synthetic, "KEPT_USERS", 0)
-    asked = {
-        "data": "synthetic:1,1,40",
-        "partition": "natural",
-        "clients": 0,
-        "cohort_size": 4,
-        "rounds": 1,
-        **settings,
-    }
-    with pytest.raises(UserError, match=words):
-        hw.simulate(method_name, device="cpu", model="mlp", **asked)
