@@ -174,7 +174,7 @@ class TestRequests:
             split("dirichlet:1.0", LABELS, 5, 0)
 
     def test_synthetic_users(self) -> None:
-        refused_source("synthetic:1,1,1000000000", None, "there are at most 100,000 users")
+        refused_source("synthetic:1,1,1000000000", None, "there are at most 10,000,000 users")
 
 
 def test_what_is_written_by_numpy_is_read_as_numpy_reads_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import difflib
 import re
 import signal
 from collections.abc import Iterable
+from typing import TypeVar
 
 MOST = 1_000
 """Characters of a message."""
@@ -100,6 +101,37 @@ class OutOfMemory(ClientError):
 
 class MachineError(_Told, RuntimeError):
     """A failure of the machine in the middle of a run, such as a killed worker process. The run can be resumed."""
+
+
+class RanksLost(MachineError):
+    """Another rank of the run has ended."""
+
+
+class RankSilent(RanksLost):
+    """Another rank of the run does not answer any more."""
+
+
+class RankFailed(MachineError):
+    """Another rank raised what Headway has no words for; its own process shows it."""
+
+
+class _Shared(str):
+    """A note on an exception: every rank of the run raises it."""
+
+
+Fault = TypeVar("Fault", bound=BaseException)
+
+
+def shared(fault: Fault) -> Fault:
+    """The fault, marked as one that every rank of a run raises, so that one message is enough."""
+    if not is_shared(fault):
+        fault.add_note(_Shared("(raised on every rank)"))
+    return fault
+
+
+def is_shared(fault: BaseException) -> bool:
+    """Whether every rank of the run raises this fault."""
+    return any(isinstance(note, _Shared) for note in getattr(fault, "__notes__", ()))
 
 
 class Interrupted(KeyboardInterrupt):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.serverapp import Grid
 
-    from headway.bench.peers import Gate, PeerJob
+    from headway.bench.peers import BetweenRounds, PeerJob
 
 
 @cache
@@ -113,7 +113,7 @@ def _resources(job: PeerJob) -> dict[str, float]:
     return {"num_cpus": each, "num_gpus": 1 / actors if job.device.startswith("cuda") else 0.0}
 
 
-def play(job: PeerJob, gate: Gate) -> None:
+def play(job: PeerJob, gate: BetweenRounds) -> None:
     from flwr.app import ArrayRecord
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp

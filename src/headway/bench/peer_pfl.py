@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    from headway.bench.peers import Gate, PeerJob
+    from headway.bench.peers import BetweenRounds, PeerJob
 
 
 class _WithLoss(nn.Module):
@@ -41,7 +41,7 @@ class _WithLoss(nn.Module):
 class _WaitBetweenRounds:
     """pfl's callback that waits before each round; for the first one before the training begins."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: BetweenRounds) -> None:
         self.gate = gate
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
@@ -75,7 +75,7 @@ def _users(workload: Workload, device: torch.device) -> list[PyTorchTensorDatase
     ]
 
 
-def play(job: PeerJob, gate: Gate) -> None:
+def play(job: PeerJob, gate: BetweenRounds) -> None:
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams

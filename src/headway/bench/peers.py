@@ -16,6 +16,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 
@@ -134,6 +135,12 @@ class PeerEngine:
             self.process.wait()
             self.process.stdout.close()
             self.errors.close()
+
+
+class BetweenRounds(Protocol):
+    """Whoever waits, or looks at the clock, between two rounds."""
+
+    def wait(self) -> None: ...
 
 
 class Gate:

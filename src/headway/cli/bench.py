@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, listed, print_json, screen, stderr_console
 from headway.errors import UserError
 
@@ -36,6 +38,13 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(
+            help="numbers of ranks, with commas, such as 1,2,4: the rounds of auto, pfl or an executor on each",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
     json: Annotated[bool, JSON] = False,
     out: Annotated[
@@ -50,9 +59,10 @@ def bench(
     from headway.scenario import Scenario
 
     requested = _precisions(precision)
+    refuse_ranks("bench")
     machine = device_of(Scenario(device=device).device)
     precisions = requested or [measure.default_precision(machine)]
-    names = measure.choose_engines(listed(engines))
+    names = measure.choose_engines(listed(engines) if ranks is None else None)
     small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
         ensure_folder(out)  # before anything is measured
@@ -61,11 +71,41 @@ def bench(
     def tell(line: str) -> None:
         console.print(line, style="dim", soft_wrap=True)
 
+    if ranks is not None:
+        _over_ranks(workload or "cnn", listed(engines), ranks, rounds, str(machine), precisions[0], tell, out, json)
+        return
     results = []
     for work in workloads.workloads(listed(workload) or small):
         result = measure.measure(work, names, rounds, precisions, str(machine), tell)
         results.append(result)
         _show(result, out, json)
+    if json:
+        print_json(results[0] if len(results) == 1 else results)
+
+
+def _over_ranks(
+    workload: str,
+    engines: list[str] | None,
+    ranks: str,
+    rounds: int,
+    device: str,
+    precision: str,
+    tell: Callable[[str], None],
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Measure engines on several numbers of ranks, and show it as `_show` does."""
+    from headway.bench import over_ranks, table, workloads
+
+    results = []
+    names, counts = over_ranks.engines_over_ranks(engines), over_ranks.counts(listed(ranks) or [])
+    for work in workloads.workloads(listed(workload) or []):
+        result = over_ranks.measure_over_ranks(work, names, counts, rounds, device, precision, tell)
+        results.append(result)
+        if out is not None:
+            stderr_console().print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
+        if not json:
+            screen().print(over_ranks.table(result))
     if json:
         print_json(results[0] if len(results) == 1 else results)
 

@@ -22,10 +22,15 @@ from headway.errors import (
     ClientError,
     Interrupted,
     MachineError,
+    RankFailed,
+    RankSilent,
+    RanksLost,
     RunsFailed,
     SlotError,
     UserError,
+    is_shared,
     readable,
+    shared,
     shown,
 )
 from headway.setting_values import is_text
@@ -43,6 +48,8 @@ class Ended(Exception):
     def __init__(self, line: str, code: int) -> None:
         super().__init__(line)
         self.code = code
+        self.said_elsewhere = False
+        """Whether another process prints the line."""
 
 
 class resumable:
@@ -66,10 +73,37 @@ class resumable:
         elif os.path.isfile(self.folder / "scenario.toml"):
             advice = f"; go on with: headway resume {shlex.quote(str(self.folder))}"
         if isinstance(fault, KeyboardInterrupt):
-            raise Ended(f"stopped{advice or ' before it began'}", _stopped(fault)) from None
+            raise _in_place_of(fault, Ended(f"stopped{advice or ' before it began'}", _stopped(fault))) from None
         line = of_the_machine(fault)
         if line is not None:
-            raise Ended(f"{line}{advice}", 1) from None
+            raise _in_place_of(fault, Ended(f"{line}{advice}", 1)) from None
+
+
+def _in_place_of(fault: BaseException, ended: Ended) -> Ended:
+    """The end of a command for a fault, with what is known of who else says it."""
+    ended.said_elsewhere = _said_elsewhere(fault)
+    return shared(ended) if is_shared(fault) else ended
+
+
+LAUNCHED = "HEADWAY_LAUNCHED"
+"""In the environment of ranks that `headway run --ranks` has started, and whose death it reports itself."""
+
+
+def this_rank() -> int:
+    """The number of this process among those that torchrun has started; 0 for one by itself."""
+    rank, count = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    return int(rank) if rank.isdecimal() and count not in ("", "1") else 0
+
+
+def _said_elsewhere(fault: BaseException) -> bool:
+    """Whether another process tells the user of a fault: of what all ranks raise, rank 0 does."""
+    if isinstance(fault, Ended):
+        return fault.said_elsewhere or (this_rank() > 0 and is_shared(fault))
+    if isinstance(fault, RankFailed):
+        return True
+    if isinstance(fault, RanksLost) and not isinstance(fault, RankSilent) and LAUNCHED in os.environ:
+        return True
+    return this_rank() > 0 and (is_shared(fault) or isinstance(fault, RanksLost | KeyboardInterrupt))
 
 
 def of_the_machine(fault: BaseException) -> str | None:
@@ -125,14 +159,16 @@ def answered(command: Callable[[], object]) -> int:
             raise MachineError(f"standard output cannot be written: {of_the_machine(fault)}") from None
     except BaseException as fault:
         known = _complaint(fault)
-        if heard and not isinstance(fault, Ended):  # whatever a module in the middle of its import makes of it
+        if heard and this_rank() > 0:
+            known = "", 128 + heard[0]
+        elif heard and not isinstance(fault, Ended):  # whatever a module in the middle of its import makes of it
             known = "stopped", 128 + heard[0]
         if known is None:
             raise
         line, code = known
         with _signals(signal.SIG_IGN):  # a second Ctrl-C has the same answer
             _let_go_of_standard_output()
-            if line:
+            if line and not _said_elsewhere(fault):
                 complain(line)
     return code if isinstance(code, int) else 0
 

@@ -16,8 +16,18 @@ import typer
 from rich.console import Console
 
 from headway.cli import bench, data, deploy, privacy, reproduce, sweep
-from headway.cli.ending import answered, resumable
+from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
+from headway.cli.ranks import (
+    MAX_RESTARTS,
+    RANK_TIMEOUT,
+    RANKS,
+    folder_of_ranks,
+    is_to_be_launched,
+    launched,
+    refuse_ranks,
+    started_alone,
+)
 from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
 from headway.errors import RunsFailed, UserError
 from headway.malloc import keep_freed_memory
@@ -63,11 +73,14 @@ def run(
     scenario: Annotated[str, SCENARIO] = "",
     out: Annotated[Path | None, OUT] = None,
     track: Annotated[list[str] | None, TRACK] = None,
+    ranks: Annotated[int | None, RANKS] = None,
+    max_restarts: Annotated[int, MAX_RESTARTS] = 0,
+    rank_timeout: Annotated[float | None, RANK_TIMEOUT] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
     settings: Mapping[str, object] = {},
-) -> None:
-    """Run one method, with one seed or several."""
+) -> int:
+    """Run one method, with one seed or several; on several processes with --ranks, or started by torchrun."""
     from headway.scenario import scenario as made
 
     chosen = made(scenario, **settings)
@@ -75,15 +88,26 @@ def run(
     if name is None:
         raise UserError("no method given; write headway run fedacg, or set method in the scenario")
     if chosen.seeds > 1:
+        refuse_ranks(f"run with {chosen.seeds} seeds", ranks)
         _compare([name], chosen, _folder(out, name), json, quiet, track)
-        return
+        return 0
     from headway.cli.progress import Bar
     from headway.runs.start import simulate
 
-    folder = _folder(out, name)
-    with Bar(stderr_console(), quiet, choosing=chosen.executor == "auto" and not json) as bar, resumable(folder):
-        result = simulate(name, chosen, out=folder, observer=bar, track=track or ())
-    _finish_run(result, json)
+    folder = _folder(out, name) if out is not None or started_alone() else folder_of_ranks(name)
+    if is_to_be_launched(ranks):
+        return launched(
+            ranks or 1, max_restarts, folder, chosen.deterministic, () if out is not None else ("--out", str(folder))
+        )
+    show = this_rank() == 0
+    choosing = chosen.executor == "auto" and not json
+    with Bar(stderr_console(), quiet or not show, choosing=choosing) as bar, resumable(folder):
+        result = simulate(
+            name, chosen, out=folder, observer=bar, track=track or (), ranks=ranks, rank_timeout=rank_timeout
+        )
+    if show:
+        _finish_run(result, json)
+    return 0
 
 
 @app.command()
@@ -98,6 +122,7 @@ def compare(
     settings: Mapping[str, object] = {},
 ) -> None:
     """Run several methods on the same clients and batches; print the table, write report.html and compare.png."""
+    refuse_ranks("compare")
     from headway.scenario import scenario as made
 
     _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet, track)
@@ -122,19 +147,53 @@ def resume(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="go on although the data has changed since; it is recorded")
     ] = False,
+    ranks: Annotated[int | None, RANKS] = None,
+    max_restarts: Annotated[int, MAX_RESTARTS] = 0,
+    rank_timeout: Annotated[float | None, RANK_TIMEOUT] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
-) -> None:
+) -> int:
     """Go on with a run or a comparison from its last checkpoint."""
     from headway.runs.study import is_study
 
     console = stderr_console()
+    if not is_study(run) and is_to_be_launched(ranks):
+        from headway.runs.load import scenario_of_run
+
+        return launched(ranks or 1, max_restarts, run, scenario_of_run(run).deterministic)
     if is_study(run):
+        refuse_ranks("resume of a comparison", ranks)
         study = _resumed_study(run, console, quiet, track or (), accept_changes)
         _report(study, run, json)
         _tell_failures(study)
+    elif not started_alone() or ranks is not None:
+        _resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
     else:
         _finish_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
+    return 0
+
+
+def _resume_together(
+    folder: Path,
+    track: Sequence[str],
+    accept: bool,
+    ranks: int | None,
+    rank_timeout: float | None,
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Go on as one rank of several; rank 0 shows how."""
+    from headway.cli.progress import Bar
+    from headway.runs.resume import resume as resumed
+
+    show = this_rank() == 0
+    with Bar(stderr_console(), quiet or not show) as bar, resumable(folder):
+        result = resumed(
+            folder, observer=bar, track=track, accept_changes=accept, ranks=ranks, rank_timeout=rank_timeout
+        )
+    if show:
+        _finish_run(result, json)
 
 
 def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:

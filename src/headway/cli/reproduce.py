@@ -13,6 +13,7 @@ import typer
 from headway.cli import items
 from headway.cli.ending import resumable
 from headway.cli.flags import with_options
+from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, TRACK, listed, print_json, screen, stderr_console
 from headway.errors import RunsFailed, UserError, nearest
 
@@ -140,6 +141,7 @@ def reproduce(
     item: Annotated[str | None, typer.Argument(help="PAPER/ITEM, such as fedacg/table-1a", show_default=False)] = None,
 ) -> None:
     """Run a table or a figure of a paper, and print it beside the published numbers."""
+    refuse_ranks("reproduce")
     _check(instead, places, output, item)
     if instead.board:
         items.board(places.sources[0] if places.sources else Path("results"), places.out, output.json)

@@ -10,6 +10,7 @@ import typer
 
 from headway.cli.ending import resumable
 from headway.cli.flags import with_settings
+from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, print_json, screen, stderr_console
 from headway.errors import UserError
 
@@ -39,6 +40,7 @@ def sweep(
     settings: Mapping[str, Any] = {},
 ) -> None:
     """Try every combination of a grid; choose the best by samples held out of training, never by the test set."""
+    refuse_ranks("sweep")
     from headway.cli.progress import Bar
     from headway.scenario import scenario as made
     from headway.tuning import sweep as sweeps

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headway.data import columns
 from headway.data.columns import Columns, Tensors
+from headway.data.drawn import is_drawn
 from headway.errors import UserError
 from headway.trees import leaves_of, moved, tree_map
 
@@ -211,7 +212,14 @@ class Federation:
         """How many samples of each class a client has, shape (classes,); empty where a sample has not one class."""
         if not self.is_labelled:
             return np.zeros(0, np.int64)
-        return np.bincount(self._labels[self.clients[client]], minlength=self.classes)
+        rows = self.clients[client]
+        own = self.train.labels[torch.as_tensor(rows)].numpy() if self.is_drawn else self._labels[rows]
+        return np.bincount(own, minlength=self.classes)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether training samples are made when they are read, because no memory holds all of them."""
+        return is_drawn(self.train.x)
 
     @cached_property
     def _labels(self) -> np.ndarray:

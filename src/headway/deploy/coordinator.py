@@ -82,7 +82,8 @@ def deploy(
     parties = replace(parties, expected=replace(expected, form=now.form))
     sites = _sites(experiment, folder, now, reach, parties)
     changed = before is not None and now.accepted != before.accepted
-    return drive(Job(experiment, folder, _Watching(seen_by, sites), called, watching, sites, changed))
+    watched = _Watching(seen_by, sites)
+    return drive(Job(experiment, folder, watched, called, watching, accept_changes=changed, remote=sites))
 
 
 def _place(app: ServerApp, resume: bool) -> tuple[Path, Roster | None]:

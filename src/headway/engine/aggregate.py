@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from headway.errors import Diverged
 from headway.methods.slots import Message, States, Uploads
 from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill, row, tree_map
 from headway.vectors import Vector, known
+
+if TYPE_CHECKING:
+    from headway.engine.spread import Spread
 
 
 class Averaged(TypedDict):
@@ -135,10 +138,19 @@ class Aggregator:
     """
 
     def __init__(
-        self, experiment: Experiment, cohort: Cohort, round: int, stored: StateOf, *, watched: bool = False
+        self,
+        experiment: Experiment,
+        cohort: Cohort,
+        round: int,
+        stored: StateOf,
+        *,
+        watched: bool = False,
+        spread: Spread | None = None,
     ) -> None:
         self.watched = watched
         """Whether each Δ_i is kept, to be measured."""
+        self.spread = spread
+        """Where clients are trained by several ranks, and this is one of them."""
         self.experiment, self.cohort, self.clients, self.round = experiment, cohort, cohort.clients, round
         self.weights, self.share = experiment.weights(self.clients)
         """ω_i of those that count, and the share of all clients' weight that they have together."""
@@ -147,9 +159,14 @@ class Aggregator:
         """What clients keep after this round."""
         self._stored = stored
         self._skips = experiment.scenario.on_failure == "skip"
-        self._sum: Averaged | None = None
-        self._each: dict[int, dict[str, Vector]] = {}
-        self._reports: list[tuple[tuple[int, ...], Tensor]] = []
+        self.total: Averaged | None = None
+        """Σ ω_i of what has arrived."""
+        self.parts: list[Averaged] = []
+        """What waits for the running sum of the ranks before this one, where sums are chained."""
+        self.each: dict[int, dict[str, Vector]] = {}
+        """The fields of each client by its place, where they are kept."""
+        self.reports: list[tuple[tuple[int, ...], Tensor]] = []
+        """The rows of `PartialAggregate`, with the places of their clients."""
         self.places: Sequence[int] = range(len(self.clients))
         """The places in the cohort of those that count."""
         self._turn: tuple[Sequence[int], CohortRounds] | None = None
@@ -169,20 +186,35 @@ class Aggregator:
         In the end, clients that failed are left out.
         """
         for repeat, places in enumerate(self.cohort.turns):
-            truncated = self.cohort.truncated
-            turn = Turn(
-                round=self.round,
-                clients=tuple(self.clients[place] for place in places),
-                weights=self.weights[list(places)],
-                truncated={at: truncated[place] for at, place in enumerate(places) if place in truncated},
-                repeat=repeat,
-            )
-            rounds = self.experiment.client_rounds.of(turn, self.state_of)
-            self._turn = places, rounds
-            yield rounds
-            self.failures.faults |= {places[at]: fault for at, fault in (rounds.failures or {}).items()}
+            for own in self._shares(repeat, places):
+                rounds = self._rounds(repeat, own)
+                self._turn = own, rounds
+                yield rounds
+                self.failures.faults |= {own[at]: fault for at, fault in (rounds.failures or {}).items()}
+                if self.spread is not None:
+                    self.spread.exchange(self)
+        if self.spread is not None:
+            self.spread.finish(self)
         if len(self.failures):
             self._leave_out()
+
+    def _shares(self, repeat: int, places: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Of the places of a turn those that are trained here: all, or this rank's."""
+        if self.spread is None:
+            return iter([places])
+        return self.spread.shares(self, places, self._rounds(repeat, places).lengths)
+
+    def _rounds(self, repeat: int, places: Sequence[int]) -> CohortRounds:
+        """The rounds of the clients at these places."""
+        truncated = self.cohort.truncated
+        turn = Turn(
+            round=self.round,
+            clients=tuple(self.clients[place] for place in places),
+            weights=self.weights[list(places)],
+            truncated={at: truncated[place] for at, place in enumerate(places) if place in truncated},
+            repeat=repeat,
+        )
+        return self.experiment.client_rounds.of(turn, self.state_of)
 
     def add(self, group: Group) -> None:
         """Take in the results of a group of the clients that train now."""
@@ -217,19 +249,31 @@ class Aggregator:
     def _take(self, arrived: _Arrived, rounds: CohortRounds) -> None:
         """Add a group to the sum, and keep of each upload what the server or the clients need."""
         trained, partial, places = arrived.trained, arrived.partial, arrived.places
-        if self._sum is None:
-            self._sum = copied(partial["sum"])
+        if self.spread is not None and self.spread.chains:
+            self.parts.append(copied(partial["sum"]))
+        elif self.total is None:
+            self.total = copied(partial["sum"])
         elif more := leaves_of(partial["sum"]):
-            torch._foreach_add_(leaves_of(self._sum), more)
+            torch._foreach_add_(leaves_of(self.total), more)
         alone = len(places) == len(self.clients)  # then no other group is written over these reports
-        self._reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
+        self.reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
         self.samples += rounds.samples(arrived.positions)
-        if self.experiment.method.needs_each or self.watched:
-            fields = trained["fields"] if self.experiment.method.needs_each else {"delta": trained["fields"]["delta"]}
-            self._each |= {place: copied(row(fields, at)) for at, place in enumerate(places)}
+        if self.keeps_each:
+            fields = {name: trained["fields"][name] for name in self.each_names or trained["fields"]}
+            self.each |= {place: copied(row(fields, at)) for at, place in enumerate(places)}
         if self.experiment.has_client_state:
             for at, position in enumerate(arrived.positions):
                 self._keep(rounds[position], trained, at)
+
+    @property
+    def keeps_each(self) -> bool:
+        """Whether fields of each client are kept: for the server, or to be measured."""
+        return self.experiment.method.needs_each or self.watched
+
+    @property
+    def each_names(self) -> Sequence[str] | None:
+        """Which fields of each client are kept, if not all."""
+        return None if self.experiment.method.needs_each else ("delta",)
 
     def _summed(self, trained: TrainedClients, rounds: CohortRounds, positions: Sequence[int]) -> PartialAggregate:
         weights = [float(rounds.turn.weights[position]) for position in positions]
@@ -244,19 +288,19 @@ class Aggregator:
         """Go on without the clients that failed: the weights of all others sum to 1 again."""
         self.places = self.failures.left()
         factor = 1 / float(self.weights[self.places].sum())
-        self._sum = tree_map(lambda leaf: leaf * factor, self._sum)
+        self.total = tree_map(lambda leaf: leaf * factor, self.total)
         self.weights = self.weights.copy()
         self.weights[self.places], self.share = self.experiment.weights([self.clients[place] for place in self.places])
 
     @property
     def mean(self) -> Averaged:
         """Σ ω_i of everything that is averaged, over the clients that count."""
-        assert self._sum is not None, "nothing arrived"
-        return self._sum
+        assert self.total is not None, "nothing arrived"
+        return self.total
 
     def uploads(self, message: Message) -> Uploads:
         """The round's uploads as the method's server gets them; `message` is what the clients received."""
-        each = tuple(fields for _, fields in sorted(self._each.items()))
+        each = tuple(fields for _, fields in sorted(self.each.items()))
         return Uploads(
             mean=self.mean["fields"] if len(self.places) else nothing(self.experiment, message),
             sent=message,
@@ -272,12 +316,12 @@ class Aggregator:
 
     def updates(self) -> ClientUpdates:
         """Norms and cosines of the updates of the clients that count."""
-        deltas = [fields["delta"] for _, fields in sorted(self._each.items())]
+        deltas = [fields["delta"] for _, fields in sorted(self.each.items())]
         return measured([self.clients[place] for place in self.places], self.weights[self.places], deltas)
 
     def read(self) -> None:
         """Read the clients' reports. A device that is still at work is waited for here; what diverged is an error."""
-        for places, rows in self._reports:
+        for places, rows in self.reports:
             arrived = rows.cpu()
             for fault in self._diverged(places, arrived).values():
                 raise fault
@@ -286,7 +330,7 @@ class Aggregator:
             self.client_steps |= dict(zip(places, map(int, reports[:, 2]), strict=True))
             self.steps += int(reports[:, 2].sum())
             self.bytes_up += int(reports[:, 3].sum())
-        self._reports.clear()
+        self.reports.clear()
 
     def _diverged(self, places: Sequence[int], reports: Tensor) -> dict[int, Diverged]:
         clients = [self.clients[place] for place in places]

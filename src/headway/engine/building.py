@@ -20,7 +20,7 @@ from headway.data.held_out import judged, tests_by_owner
 from headway.data.own_data import federate, for_task
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.engine import privacy
+from headway.engine import population, privacy
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, check_rate, sampling_of
 from headway.engine.network import Network, roles_of
@@ -55,6 +55,8 @@ def device_of(name: str) -> torch.device:
 
 def _scenario_federation(scenario: Scenario) -> Federation:
     source = sources.load(scenario.data, scenario.data_dir)
+    if source.clients is not None:
+        return population.federation_of(scenario, source)
     labels, seed = source.train.labels.numpy(), scenario.split_seed
     clients = partition.split(scenario.partition, labels, scenario.clients, seed, source.users, source.groupings)
     rows = tests_by_owner(scenario.partition, clients, source.users, source.test_users, source.groupings)
@@ -135,6 +137,7 @@ def build(
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
         federation = for_task(_scenario_federation(scenario), scenario.task)
+    population.check(scenario, method, federation)
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))

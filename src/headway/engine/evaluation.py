@@ -20,9 +20,11 @@ from headway.engine.answers import check_counts
 from headway.engine.client_rounds import StateOf
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
+from headway.engine.ranks import ALONE, Ranks
 from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
 from headway.engine.server import GlobalState
+from headway.engine.split_scoring import gathered, own_chunks
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
 from headway.records import OverClients
@@ -54,21 +56,30 @@ class Scores:
         return {**whole, **self.metrics, **{name: loss for name, loss in losses.items() if loss is not None}}
 
 
-def _scored(experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None) -> Scored:
-    """What each of some samples on the device contributes to the loss and the metrics, in order, on the host."""
+def _scored(
+    experiment: Experiment, state: GlobalState, samples: Samples, executor: Executor | None, ranks: Ranks = ALONE
+) -> Scored:
+    """What each of some samples on the device contributes to the loss and the metrics, in order, on the host.
+
+    Several ranks score a part each.
+    """
     joint = experiment.network.joint
     size = _even(len(samples), CHUNK["cpu" if joint else experiment.device.type])
     own = None if joint else getattr(executor, "score", None)
     if own and len(samples) % size and experiment.scores_jointly:
         own = None  # its last chunk would be filled
     score = own or partial(score_samples, experiment)
-    parts = []
-    for start in range(0, len(samples), size):
+    parts, starts = [], range(0, len(samples), size)
+    for start in own_chunks(starts, ranks):
         # what is captured takes whole chunks: a last one is filled with samples scored before, which count once
         first = min(start, len(samples) - size) if own else start
         found = score(state.theta, state.buffers, *samples.read(slice(first, first + size)))
         parts.append(tree_map(lambda rows, skip=start - first: rows[skip:], found))
-    return tree_map(lambda *rows: torch.cat(rows).cpu(), *parts)  # type: ignore[no-any-return]
+    if not parts:  # fewer chunks than ranks: the form of a row is enough
+        few = score_samples(experiment, state.theta, state.buffers, *samples.read(slice(2)))
+        parts = [tree_map(lambda rows: rows[:0], few)]
+    scored: Scored = tree_map(lambda *rows: torch.cat(rows).cpu(), *parts)
+    return scored if ranks.size == 1 or len(starts) == 1 else gathered(ranks, scored)
 
 
 def _losses(scored: Scored) -> Tensor:
@@ -90,9 +101,11 @@ def _even(count: int, most: int) -> int:
     return -(-count // -(-count // most))
 
 
-def _global_loss(experiment: Experiment, state: GlobalState, executor: Executor | None, round: int) -> float:
+def _global_loss(
+    experiment: Experiment, state: GlobalState, executor: Executor | None, round: int, ranks: Ranks
+) -> float:
     """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
-    scored = _scored(experiment, state, experiment.samples, executor)
+    scored = _scored(experiment, state, experiment.samples, executor, ranks)
     losses, units = _losses(scored), scored.get("units")
     weights = experiment.sample_weights
     if isinstance(units, Tensor):
@@ -153,20 +166,23 @@ def evaluate(
     executor: Executor | None = None,
     round: int = 0,
     state_of: StateOf | None = None,
+    ranks: Ranks = ALONE,
 ) -> Scores:
     """Scores of a model after a round, by the executor's own `score` where it has one.
 
     What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
-    without it, clients that keep their own statistics are not judged by themselves.
+    without it, clients that keep their own statistics are not judged by themselves. Several `ranks` ask together.
     """
-    scored = _scored(experiment, state, experiment.test, executor)
+    scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
     wanted = wants_global_loss(experiment) and not experiment.federation.is_elsewhere
-    global_loss = _global_loss(experiment, state, executor, round) if wanted else None
+    global_loss = _global_loss(experiment, state, executor, round, ranks) if wanted else None
     tests = experiment.client_tests
     if tests is None:
         return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
-    found = _scored_clients(experiment, state, tests, state_of, whole=scored, executor=executor, round=round)
+    found = _scored_clients(
+        experiment, state, tests, state_of, whole=scored, executor=executor, round=round, ranks=ranks
+    )
     headline = experiment.task.headline
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
@@ -221,6 +237,7 @@ def _scored_clients(
     whole: Scored | None = None,
     executor: Executor | None = None,
     round: int = 0,
+    ranks: Ranks = ALONE,
 ) -> tuple[Scored, Sequence[np.ndarray]] | None:
     """What the clients' own test samples contribute, and which rows are whose; `whole` is what the test set does.
 
@@ -234,7 +251,7 @@ def _scored_clients(
         return client_scores.scored_by_client(experiment, state, state_of, most, round)
     if tests.samples is experiment.test and whole is not None:
         return whole, tests.rows
-    scored = _scored(experiment, state, tests.samples, executor)
+    scored = _scored(experiment, state, tests.samples, executor, ranks)
     losses = _losses(scored)
     if not bool(losses.isfinite().all()):
         raise _not_finite(experiment, state, losses, tests.samples, "the clients' test samples", round)

@@ -13,6 +13,7 @@ from headway.engine.client_rounds import ClientState
 from headway.engine.executor import Executor, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.server import GlobalState, ServerMessage, ServerUpdate
+from headway.engine.spread import Spread
 from headway.engine.updates import ClientUpdates
 from headway.errors import ServerDiverged
 from headway.methods.slots import Message
@@ -73,27 +74,31 @@ def run_round(
     round: int,
     *,
     watched: bool = False,
+    spread: Spread | None = None,
 ) -> tuple[GlobalState, RoundOutcome]:
     """θ_t, server state → θ_{t+1}, server state. The one place where a round happens.
 
     Where nothing arrives, both stay as they are, unless the server adds noise: then that is the round. A round that
     fails leaves every client as it was. `watched`: each client's update is kept until the end of the round, and
-    measured.
+    measured. `spread`: other ranks run the same round, and each trains its part of the cohort.
     """
     sent = server.broadcast(experiment, state, round)
     outcome = _before(experiment, sent, cohort, round)
     if not cohort.clients and not experiment.method.guards:
         return state, outcome
     given = RoundInput(round, server.received(experiment.method, sent, state.theta), sent.buffers)
-    uploads = Aggregator(experiment, cohort, round, store.get, watched=watched)
+    held = store.get if spread is None else spread.held
+    uploads = Aggregator(experiment, cohort, round, held, watched=watched, spread=spread)
     for rounds in uploads.turns():
-        for group in executor.run(given, rounds):
+        for group in executor.run(given, rounds) if len(rounds) else ():
             uploads.add(group)
     update = _updated(experiment, state, given.message, uploads, executor)
     state, outcome = _after(experiment, update, uploads, cohort, outcome)
     for client in dict.fromkeys(cohort.clients):
         if client in uploads.states:
             store.put(client, uploads.states[client])
+    if spread is not None:
+        spread.settle(cohort.clients)
     return state, outcome
 
 
@@ -107,7 +112,7 @@ def _updated(
     """
     waits = experiment.device.type == "cpu" or bool(experiment.method.owned)
     if waits:
-        executor.prefetch(uploads.round + 1)
+        _prefetch(executor, uploads)
         uploads.read()
     try:
         update = server.update(experiment, state, uploads.uploads(message), uploads.round)
@@ -115,11 +120,17 @@ def _updated(
         uploads.read()  # a client that diverged is the better reason
         raise
     if not waits:
-        executor.prefetch(uploads.round + 1)  # everything that the device has to do is under way
+        _prefetch(executor, uploads)  # everything that the device has to do is under way
         uploads.read()
     if not math.isfinite(float(update.norm)):
         raise ServerDiverged(f"round {uploads.round}: the server's step is not a finite number; {experiment.advice}")
     return update
+
+
+def _prefetch(executor: Executor, uploads: Aggregator) -> None:
+    """Have the next round prepared; among ranks nobody knows yet whom this one trains then."""
+    if uploads.spread is None:
+        executor.prefetch(uploads.round + 1)
 
 
 def _before(experiment: Experiment, sent: ServerMessage, cohort: Cohort, round: int) -> RoundOutcome:

@@ -71,7 +71,7 @@ def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> flo
 
 def _candidates(experiment: Experiment, requested: str) -> list[str]:
     """Names to try uncompiled, the most promising first."""
-    if requested == "auto" and experiment.device.type == "cuda" and experiment.coupling:
+    if requested == "auto" and experiment.device.type == "cuda" and (experiment.coupling or _is_drawn(experiment)):
         return ["batched", "serial"]
     if requested == "graphed" or (requested == "auto" and experiment.device.type == "cuda"):
         small = len(experiment.network.parameters) < 1_000_000
@@ -147,7 +147,8 @@ class _Contest:
     @property
     def pays_to_compile(self) -> bool:
         """Whether the run is long enough for it, and a stopwatch may decide."""
-        return self.best is not None and not self.experiment.scenario.deterministic and self.projected > PAYS
+        free = not self.experiment.scenario.deterministic and not _is_drawn(self.experiment)
+        return self.best is not None and free and self.projected > PAYS
 
     @property
     def projected(self) -> float:
@@ -163,6 +164,7 @@ def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
     if requested == "serial":
         return Serial(experiment)
     _check_filling(experiment, requested)
+    _check_drawn(experiment, requested)
     with experiment.arithmetic():
         contest = _Contest(experiment)
         contest.enter(_candidates(experiment, requested))
@@ -174,6 +176,20 @@ def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
         for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
             tell(line)
         return chosen
+
+
+def _is_drawn(experiment: Experiment) -> bool:
+    """Whether samples are made on the host when they are read, so that no program holds them."""
+    return experiment.federation.is_drawn
+
+
+def _check_drawn(experiment: Experiment, requested: str) -> None:
+    """Refuse programs, which read samples from memory, where these are made when they are read."""
+    if _is_drawn(experiment) and (requested.startswith("graphed") or requested.endswith("compiled")):
+        raise UserError(
+            f"executor is '{requested}', which reads samples inside of a program, but those of "
+            f"{experiment.scenario.data} are made when they are read; use serial, batched, pool or auto"
+        )
 
 
 def _check_filling(experiment: Experiment, requested: str) -> None:

@@ -12,8 +12,11 @@ from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
 from headway.engine.executor import Attended, Executor, RemoteExecutor
 from headway.engine.experiment import Experiment, check_rate
+from headway.engine.ranks import ALONE, Ranks
 from headway.engine.round import ClientStore, RoundOutcome, run_round
 from headway.engine.server import GlobalState
+from headway.engine.spread import Spread
+from headway.engine.states import ClientStates
 from headway.engine.updates import ClientUpdates
 from headway.errors import UserError
 from headway.measure.curves import Smoothed, reaches
@@ -96,6 +99,14 @@ def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
     return {name: value for name, value in measures.items() if math.isfinite(value)}
 
 
+def spread_over(ranks: Ranks, experiment: Experiment, store: ClientStore) -> Spread | None:
+    """The clients of a run over ranks; None for one process by itself."""
+    if ranks.size == 1:
+        return None
+    assert isinstance(store, ClientStates), "ranks hand client states to each other"
+    return Spread(experiment, ranks, store)
+
+
 def simulate(
     experiment: Experiment,
     executor: Executor,
@@ -104,11 +115,12 @@ def simulate(
     *,
     watched: bool = False,
     remote: RemoteExecutor | None = None,
+    spread: Spread | None = None,
 ) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands.
 
     `watched`: the clients' updates are measured in every round. `remote` is the executor where the clients are at
-    other places: it says who takes part, and how the model does there.
+    other places: it says who takes part, and how the model does there. `spread`: this is one rank of several.
     """
     while not finished(experiment, progress):
         began = time.perf_counter()
@@ -117,14 +129,14 @@ def simulate(
         with experiment.arithmetic():
             found = _attended(experiment, remote, number, progress.model)
             state, outcome = run_round(
-                experiment, progress.model, store, executor, found.cohort, number, watched=watched
+                experiment, progress.model, store, executor, found.cohort, number, watched=watched, spread=spread
             )
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
             scores: dict[str, object] = {}
             if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
                 if remote is None:
-                    judged = evaluate(experiment, progress.model, executor, number, store.get)
+                    judged = _scores(experiment, executor, store, progress, spread)
                 else:
                     judged = remote.judge(number, progress.model)
                 scores, progress = _evaluated(experiment, judged, progress)
@@ -174,6 +186,14 @@ def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) 
     }
     totals = {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
     return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
+
+
+def _scores(
+    experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, spread: Spread | None
+) -> Scores:
+    """The scores of the model that the simulation has reached; several ranks ask together."""
+    ranks, state_of = (ALONE, store.get) if spread is None else (spread.ranks, spread.anywhere)
+    return evaluate(experiment, progress.model, executor, progress.round, state_of, ranks)
 
 
 def _evaluated(experiment: Experiment, scores: Scores, progress: Progress) -> tuple[dict[str, object], Progress]:

@@ -48,6 +48,12 @@ class ClientStates:
         self.touched.add(client)
         self._spill()
 
+    def drop(self, client: int) -> None:
+        """Forget a client whose state is somewhere else now."""
+        self.states.pop(client, None)
+        self._spilled.discard(client)
+        self.touched.discard(client)
+
     def saved(self) -> None:
         """All that was touched has been saved."""
         self.touched.clear()

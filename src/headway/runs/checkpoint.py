@@ -14,20 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from headway.engine.experiment import Experiment
+from headway.engine.ranks import ALONE, Ranks, all_or_none
 from headway.engine.server import GlobalState
 from headway.engine.simulation import Progress, begin
 from headway.engine.states import ClientStates
 from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
 from headway.methods.renamed import current_name, with_current_names
-from headway.runs.client_rows import ClientRows, verify_rows
+from headway.runs.client_rows import ClientRows, Written, verify_rows
 from headway.runs.costs import CostRecord
 from headway.runs.files import read_plain, sync_folder, write_atomically, write_checked
 from headway.runs.manifest import FORMAT, Fingerprinted, Manifest, Totals, read_manifest
@@ -111,10 +112,13 @@ class RunFacts:
 
 
 class Checkpoint:
-    """The checkpoint folder of one run."""
+    """The checkpoint folder of one run.
 
-    def __init__(self, folder: Path, experiment: Experiment) -> None:
-        self.folder, self.experiment = folder, experiment
+    Several `ranks` share it: each writes the states of the clients that it holds, and rank 0 makes them count.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment, ranks: Ranks = ALONE) -> None:
+        self.folder, self.experiment, self.ranks = folder, experiment, ranks
         self.manifest = folder / "manifest.json"
         self.rows = ClientRows(folder / "clients.rows", experiment.initial_client_state, experiment.population)
         self.committed: int | None = None
@@ -127,21 +131,41 @@ class Checkpoint:
 
     def save(self, progress: Progress, store: ClientStates, executor: str, rounds: str = "") -> None:
         """Write the state after a round; `rounds` is the checksum of the numbers in rounds.jsonl up to it."""
-        if self.committed is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if self.rows.used:
-                self.rows.create()
-        elif (progress.round, self.facts.stopped) == (self.committed, self._stopped):
+        if (progress.round, self.facts.stopped) == (self.committed, self._stopped):
             return  # it is there already
-        if self.rows.used and store.touched:
-            self.rows.save(store.get, store.touched, self.committed or 0, progress.round)
+        with all_or_none(self.ranks):
+            if self.committed is None and self.ranks.rank == 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if self.rows.used:
+                    self.rows.create()
+        self.ranks.tell({})
+        with all_or_none(self.ranks):
+            written = self._save_clients(store)
+            if self.ranks.rank == 0:
+                self._commit(progress, executor, rounds, written)
+        self.ranks.tell({})
+        self.committed, self._stopped = progress.round, self.facts.stopped
+        store.saved()
+
+    def _save_clients(self, store: ClientStates) -> list[Written]:
+        """Write the states that changed since the last checkpoint; what all ranks have written."""
+        several = self.ranks.size > 1
+        if not self.rows.used or not (store.touched or several):
+            return []
+        own = self.rows.write(store.get, store.touched, self.committed or 0)
+        told = self.ranks.tell({"written": own})
+        return [Written(*one) for each in told for one in cast(list[Written], each["written"])]
+
+    def _commit(self, progress: Progress, executor: str, rounds: str, written: list[Written]) -> None:
+        """Make what was written the checkpoint."""
+        if written:
+            self.rows.stamp(written, progress.round)
         name = f"server-{progress.round:07d}.safetensors"
         tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
         content = safetensors.torch.save(tensors)
         write_atomically(self.folder / name, content)
         write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
         self.committed, self._stopped = progress.round, self.facts.stopped
-        store.saved()
         self._remove_others(name)
 
     def _described(self, progress: Progress, name: str, content: bytes, executor: str, rounds: str) -> Manifest:
@@ -200,7 +224,8 @@ class Checkpoint:
         if self.rows.used:
             if manifest["clients"] != self.rows.layout():
                 raise UserError(f"the client states in {self.folder} are not those of this method and model")
-            for client, state in self.rows.load(progress.round, manifest["stamps"]):
+            part, parts = self.ranks.rank, self.ranks.size
+            for client, state in self.rows.load(progress.round, manifest["stamps"], part, parts):
                 store.put(client, moved(state, self.experiment.device))
             store.saved()
         return progress, store
@@ -208,12 +233,13 @@ class Checkpoint:
     def reopen(self) -> tuple[Progress, ClientStates]:
         """Load to go on from here: what was written after the checkpoint is forgotten."""
         progress, store = self.load()
-        if self.rows.used:
-            self.rows.forget_after(progress.round)
         manifest = self.read()
         self.committed = progress.round
         self.facts.stopped = self._stopped = manifest.get("stopped")
-        self._remove_others(manifest["server"])
+        if self.ranks.rank == 0:
+            if self.rows.used:
+                self.rows.forget_after(progress.round)
+            self._remove_others(manifest["server"])
         return progress, store
 
     def _check_scenario(self, written: Mapping[str, object]) -> None:

@@ -14,6 +14,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,14 @@ from headway.runs.manifest import LeafForm
 from headway.trees import named_leaves, nbytes
 
 _STAMP = np.dtype([("round", "<i8"), ("crc", "<u4"), ("unused", "<u4")])
+
+
+class Written(NamedTuple):
+    """A row that was written: whose, in which of its two slots, and the checksum of its bytes."""
+
+    client: int
+    slot: int
+    crc: int
 
 
 class ClientRows:
@@ -70,6 +79,16 @@ class ClientRows:
         self, state_of: Callable[[int], ClientState | None], touched: Iterable[int], committed: int, round: int
     ) -> None:
         """Write the touched clients as of `round`, leaving what the checkpoint of round `committed` uses."""
+        self.stamp(self.write(state_of, touched, committed), round)
+
+    def write(
+        self, state_of: Callable[[int], ClientState | None], touched: Iterable[int], committed: int
+    ) -> list[Written]:
+        """Write the rows of the touched clients, which do not count until they are stamped.
+
+        Several processes may do this at once, each for clients of its own.
+        """
+        written = []
         handle = os.open(self.path, os.O_RDWR)
         try:
             stamps = self._stamps(handle)
@@ -79,8 +98,19 @@ class ClientRows:
                 assert state is not None, f"client {client} was touched and has no state"
                 content = row_bytes(state)
                 write_at(handle, content, self._offset(client, slot))
-                stamps[client, slot] = (round, zlib.crc32(content), 0)
+                written.append(Written(client, slot, zlib.crc32(content)))
             os.fsync(handle)
+        finally:
+            os.close(handle)
+        return written
+
+    def stamp(self, written: Iterable[Written], round: int) -> None:
+        """Stamp rows that were written as of `round`: one process does it for all."""
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            stamps = self._stamps(handle)
+            for client, slot, crc in written:
+                stamps[client, slot] = (round, crc, 0)
             write_at(handle, stamps.tobytes(), 0)
             os.fsync(handle)
         finally:
@@ -94,8 +124,11 @@ class ClientRows:
         finally:
             os.close(handle)
 
-    def load(self, round: int, digest: str) -> Iterator[tuple[int, ClientState]]:
-        """Every client with its state as of the checkpoint of `round`, one after another."""
+    def load(self, round: int, digest: str, part: int = 0, parts: int = 1) -> Iterator[tuple[int, ClientState]]:
+        """Every client with its state as of the checkpoint of `round`, one after another.
+
+        Of several `parts`, those whose number leaves the rest `part`.
+        """
         if not self.path.is_file() or self.path.stat().st_size != self.size:
             raise DamagedRun(f"the checkpoint is damaged: {self.path} does not have its {self.size} bytes")
         handle = os.open(self.path, os.O_RDONLY)
@@ -104,7 +137,8 @@ class ClientRows:
             if _digest(stamps, round) != digest:
                 raise DamagedRun(f"the checkpoint is damaged: the stamps in {self.path} fail their checksum")
             stamps[stamps["round"] > round] = (0, 0, 0)
-            for client in np.flatnonzero(stamps["round"].max(1) > 0):
+            clients = np.flatnonzero(stamps["round"].max(1) > 0)
+            for client in clients[clients % parts == part]:
                 yield int(client), self._read(handle, int(client), stamps[client])
         finally:
             os.close(handle)

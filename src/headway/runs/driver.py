@@ -7,19 +7,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
+
+import torch
 
 from headway.engine import privacy, simulation
 from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor, RemoteExecutor
 from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
+from headway.engine.ranks import (
+    ALONE,
+    Ranks,
+    all_or_none,
+    settled,
+    told_by_first,
+)
 from headway.engine.selection import inherited_executor
 from headway.engine.simulation import Progress
+from headway.engine.spread import Spread
 from headway.engine.states import ClientStates
-from headway.errors import ClientError, Diverged, Interrupted, MachineError, ServerDiverged, UserError
+from headway.errors import (
+    ClientError,
+    Diverged,
+    Interrupted,
+    MachineError,
+    RankFailed,
+    RanksLost,
+    ServerDiverged,
+    UserError,
+    shared,
+)
 from headway.records import RoundRecord
-from headway.runs import execution, records, splits
+from headway.runs import execution, records, shared_folder, splits
 from headway.runs.accountant import Accountant, accountant_of
 from headway.runs.callbacks.calls import Calls
 from headway.runs.callbacks.hooks import Callback, Hooked
@@ -37,7 +57,7 @@ from headway.runs.manifest import Fingerprinted
 from headway.runs.observer import Observer
 from headway.runs.records import Rounds
 from headway.runs.result import Result
-from headway.runs.stopping import heed_signals
+from headway.runs.stopping import StopRequest, heed_signals
 
 
 @dataclass(frozen=True)
@@ -50,17 +70,39 @@ class Job:
     callbacks: Sequence[Hooked] = ()
     trackers: Mapping[str, Callback] = field(default_factory=dict)
     """Callbacks that write to other programs, by the names that were given for them."""
-    remote: RemoteExecutor | None = None
-    """Brings the uploads of clients at other places, in the place of an executor that trains them here."""
     accept_changes: bool = False
     """Whether data, an own model and an own method may be others than those that the run began with."""
+    ranks: Ranks = ALONE
+    """The processes that run it together; all but the first have nobody who watches, and write only client states."""
+    remote: RemoteExecutor | None = None
+    """Brings the uploads of clients at other places, in the place of an executor that trains them here."""
 
 
 def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
-    experiment, folder, tell = job.experiment, job.folder, job.observer.tell
-    checkpoint = Checkpoint(folder / "checkpoint", experiment) if folder else None
-    callbacks = every_callback(experiment, job.callbacks, job.trackers)
+    with all_or_none(job.ranks):
+        experiment, folder, tell = job.experiment, job.folder, job.observer.tell
+        callbacks = every_callback(experiment, job.callbacks, job.trackers) if job.ranks.rank == 0 else ()
+        if folder is not None:
+            shared_folder.check(folder, job.ranks)
+        checkpoint = Checkpoint(folder / "checkpoint", experiment, job.ranks) if folder else None
+        requested, threads = told_by_first(job.ranks, lambda: _asked_for(job, checkpoint))
+        with execution.threads(experiment.scenario.deterministic, threads) as count:
+            if checkpoint is not None:
+                checkpoint.facts.threads = count
+            # before the lock: workers would inherit it
+            executor, label = _executor(job, requested)
+            try:
+                path = folder if job.ranks.rank == 0 else None
+                with _open_rounds(path) as file, Calls(callbacks, tell) as calls:
+                    return _Run.begun(job, checkpoint, executor, file, calls).to_the_end(label)
+            finally:
+                executor.close()
+
+
+def _asked_for(job: Job, checkpoint: Checkpoint | None) -> tuple[str, int | None]:
+    """The executor that a run asks for, and the threads that it began with. What it began with must be the same."""
+    experiment, folder = job.experiment, job.folder
     requested, threads = experiment.scenario.executor, None
     if folder and checkpoint:
         checkpoint.facts.fingerprints = check_unchanged(folder, experiment, job.observer, job.accept_changes)
@@ -71,23 +113,17 @@ def drive(job: Job) -> Result:
         if job.remote is None:
             requested = inherited_executor(requested, manifest["executor"], experiment.device)
         if threads is None and experiment.scenario.deterministic:
-            tell(f"{folder} does not say with how many threads it began; its bits depend on it")
-    with execution.threads(experiment.scenario.deterministic, threads) as count:
-        if checkpoint is not None:
-            checkpoint.facts.threads = count
-        executor, label = _executor(job, requested)  # before the lock: workers would inherit it
-        try:
-            with _open_rounds(folder) as file, Calls(callbacks, tell) as calls:
-                return _Run.begun(job, checkpoint, executor, file, calls).to_the_end(label)
-        finally:
-            executor.close()
+            job.observer.tell(f"{folder} does not say with how many threads it began; its bits depend on it")
+    if job.ranks.size > 1 and experiment.scenario.deterministic:
+        threads = threads or torch.get_num_threads()  # of rank 0, for all
+    return requested, threads
 
 
 def _executor(job: Job, requested: str) -> tuple[Executor, str]:
     """Whoever trains the clients, and its name with how it was chosen."""
     if job.remote is not None:
         return job.remote, job.remote.name
-    return execution.chosen(job.experiment, requested, job.observer.tell)
+    return execution.chosen_together(job.experiment, requested, job.observer.tell, job.ranks)
 
 
 def check_unchanged(folder: Path, experiment: Experiment, observer: Observer, accept: bool = False) -> Fingerprinted:
@@ -110,11 +146,26 @@ def _open_rounds(folder: Path | None) -> Iterator[IO[bytes] | None]:
 
 
 def _start_of(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, ClientStates, Rounds]:
+    """Where a run stands on this rank: rank 0 first brings the folder in order, then the others read it."""
+    ranks = job.ranks
+    if ranks.rank > 0:
+        ranks.tell({})
+    with all_or_none(ranks):
+        found = _start_here(job, checkpoint)
+    if ranks.rank == 0:
+        ranks.tell({})
+    ranks.tell({})
+    return found
+
+
+def _start_here(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, ClientStates, Rounds]:
     """Where a run stands: at its checkpoint, with what came after it removed, or at the start."""
     experiment, folder = job.experiment, job.folder
     if folder is None or checkpoint is None:
         return simulation.begin(experiment), ClientStates(experiment.state_limit), Rounds([], True, 0)
     path, exists = folder / ROUNDS, checkpoint.exists()
+    if job.ranks.rank > 0:
+        return _beside_first(job, checkpoint, folder)
     if not exists and path.stat().st_size:
         raise UserError(
             f"{checkpoint.manifest} is missing, though rounds were run: put the checkpoint back from a copy, or start "
@@ -130,6 +181,15 @@ def _start_of(job: Job, checkpoint: Checkpoint | None) -> tuple[Progress, Client
     if checkpoint.read()["ends"] is None:  # of an earlier version: from here on it has the checksums of this one
         write_atomically(folder / "scenario.toml", sealed(found.scenario))
     return progress, store, found.rounds
+
+
+def _beside_first(job: Job, checkpoint: Checkpoint, folder: Path) -> tuple[Progress, ClientStates, Rounds]:
+    """Where a run stands, on another rank than the first: nothing is written."""
+    if not checkpoint.exists():
+        experiment = job.experiment
+        return simulation.begin(experiment), ClientStates(experiment.state_limit, folder), Rounds([], True, 0)
+    progress, store = checkpoint.reopen()
+    return progress, store, read_folder(folder).rounds
 
 
 @dataclass
@@ -152,6 +212,12 @@ class _Run:
     """Of a private run."""
     reason: str | None
     """Why a callback stopped the run."""
+    spread: Spread | None
+    """Its clients over ranks; None for one process."""
+    watched: bool = False
+    """Whether a callback reads the clients' updates."""
+    signal: int | None = None
+    """The signal by which all ranks are asked to stop."""
     failures_reported: bool = False
 
     @classmethod
@@ -165,7 +231,7 @@ class _Run:
     ) -> _Run:
         """The run where it stands on the disk, or at its start."""
         progress, store, rounds = _start_of(job, checkpoint)
-        if job.folder is not None:
+        if job.folder is not None and job.ranks.rank == 0:
             (job.folder / "summary.json").unlink(missing_ok=True)  # of a failure before
         return cls(
             job=job,
@@ -181,6 +247,8 @@ class _Run:
             pace=Pace(job.experiment.scenario),
             accountant=accountant_of(job.experiment),
             reason=None if checkpoint is None else checkpoint.facts.stopped,
+            spread=simulation.spread_over(job.ranks, job.experiment, store),
+            watched=told_by_first(job.ranks, lambda: calls.measure_updates),
         )
 
     def to_the_end(self, label: str) -> Result:
@@ -189,27 +257,62 @@ class _Run:
         try:
             with heed_signals(self.job.observer.tell) as request:
                 self._start_callbacks()
+                self._agree(request, due=False)
                 self._save()
                 for record, progress in self._rounds_left():
-                    self._take(record, progress)
-                    if request.signal is not None or self.reason is not None:
+                    self._take(record, progress, request)
+                    if self._heard(request) is not None or self.reason is not None:
                         break
                 self._save()
+            signal = self._heard(request)
             over = self.reason is not None or simulation.finished(self.job.experiment, self.progress)
-            if request.signal is not None and not over:
-                raise Interrupted(request.signal)
+            if signal is not None and not over:
+                raise shared(Interrupted(signal)) if self.spread else Interrupted(signal)
             return self._finish()
         except Exception as fault:
-            self._fail(fault)
-            raise
+            known = settled(self.job.ranks, fault)
+            self._fail(known)
+            if known is fault:
+                raise
+            raise known from fault
+
+    def _heard(self, request: StopRequest) -> int | None:
+        """The signal that asks this process, or all ranks, to stop."""
+        return request.signal if self.spread is None else self.signal
+
+    def _agree(self, request: StopRequest, due: bool) -> bool:
+        """What all ranks do next: stop after a signal that any has got, or where rank 0's callbacks or clock say so.
+
+        Returns whether a checkpoint is due.
+        """
+        if self.checkpoint is not None:
+            self.checkpoint.facts.stopped = self.reason
+        if self.spread is None:
+            return due
+        norm = float(self.progress.model.theta.norm()).hex()
+        own = {"signal": request.signal, "reason": self.reason, "due": due, "norm": norm}
+        told = self.job.ranks.tell(own)
+        odd = next((rank for rank, one in enumerate(told) if one["norm"] != told[0]["norm"]), None)
+        if odd is not None:
+            raise shared(
+                MachineError(
+                    f"round {self.progress.round}: rank {odd} has another model than rank 0, so its machine computes "
+                    "other numbers; use machines and versions of one kind"
+                )
+            )
+        signals = [one["signal"] for one in told if one["signal"] is not None]
+        self.signal = cast(int, signals[0]) if signals else None
+        self.reason = cast(str | None, told[0]["reason"])
+        if self.checkpoint is not None:
+            self.checkpoint.facts.stopped = self.reason
+        return bool(told[0]["due"])
 
     def _rounds_left(self) -> Iterator[tuple[RoundRecord, Progress]]:
         """The rounds to come; none where the run was stopped."""
         if self.reason is not None:
             return iter(())
-        experiment, watched = self.job.experiment, self.calls.measure_updates
         given, remote = (self.executor, self.store, self.progress), self.job.remote
-        return simulation.simulate(experiment, *given, watched=watched, remote=remote)
+        return simulation.simulate(self.job.experiment, *given, watched=self.watched, remote=remote, spread=self.spread)
 
     def _announce(self, label: str) -> None:
         experiment, observer = self.job.experiment, self.job.observer
@@ -225,24 +328,19 @@ class _Run:
         saved = None if self.checkpoint is None else self.checkpoint.committed
         job, executor = self.job, self.executor.name
         self.calls.start(job.experiment, job.folder, executor, self.progress, self.past, saved)
-        self._heed_stop()
-
-    def _heed_stop(self) -> None:
-        """Note why a callback asked the run to end, where one did; the next checkpoint says it too."""
         self.reason = self.reason or self.calls.stopped
-        if self.checkpoint is not None:
-            self.checkpoint.facts.stopped = self.reason
 
     def _save(self) -> None:
         """Write a checkpoint, where the run has a folder."""
-        if self.checkpoint is None or self.file is None:
+        if self.checkpoint is None:
             return
         with self.pace.saving():
-            os.fsync(self.file.fileno())  # the rounds before the checkpoint that counts on them
+            if self.file is not None:
+                os.fsync(self.file.fileno())  # the rounds before the checkpoint that counts on them
             self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers)
         self.calls.saved(self.progress.round)
 
-    def _take(self, record: RoundRecord, progress: Progress) -> None:
+    def _take(self, record: RoundRecord, progress: Progress, request: StopRequest) -> None:
         """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
         if self.job.experiment.scenario.validation is not None:
@@ -255,8 +353,9 @@ class _Run:
         if self.file:
             records.append(self.file, {**record, records.CHAIN: self.chain.whole})
         self.calls.round(record, progress)  # before the checkpoint: after a kill the round is run and shown again
-        self._heed_stop()
-        if self.reason is not None or self.pace.due(progress.round):
+        self.reason = self.reason or self.calls.stopped
+        due = self._agree(request, self.pace.due(progress.round))
+        if self.reason is not None or due:
             self._save()  # before the observer sees it: saved every round, no round that was seen is trained again
         if "failures" in record and not self.failures_reported:
             self.failures_reported = True
@@ -264,10 +363,13 @@ class _Run:
         observer.round(record)
 
     def _fail(self, fault: Exception) -> None:
-        """Save the last good round, and write down why the run ended."""
+        """Save the last good round, and write down why the run ended; on every rank, where all can still talk."""
+        if isinstance(fault, RanksLost | RankFailed):
+            return
         if isinstance(fault, Diverged | ClientError | MachineError) and not isinstance(fault, ServerDiverged):
             self._save()  # a failing client or worker changed nothing: what is there is the last good round
-        if self.job.folder is not None and not isinstance(fault, OSError | MachineError):  # the machine is to blame
+        first = self.job.ranks.rank == 0
+        if self.job.folder is not None and first and not isinstance(fault, OSError | MachineError):  # the machine's
             cause = " ".join(str(fault).split()) or type(fault).__name__
             write_checked(self.job.folder / "summary.json", {"finished": False, "failure": cause})
 
@@ -276,7 +378,8 @@ class _Run:
         experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
         module = experiment.network.module(output.theta, output.buffers)
         in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
-        clients = client_table(experiment, self.progress.model, self.store.get)
+        state_of = self.store.get if self.spread is None else self.spread.anywhere
+        clients = client_table(experiment, self.progress.model, state_of)
         result = Result(
             method=experiment.method.name,
             scenario=experiment.scenario,
@@ -292,11 +395,12 @@ class _Run:
             make_clients=lambda: clients,
         )
         self.calls.end(result)
-        if folder is not None and self.checkpoint is not None:
+        if folder is not None and self.checkpoint is not None and self.job.ranks.rank == 0:
             accepted = self.checkpoint.facts.fingerprints.get("accepted")
             changes = {"accepted_changes": accepted} if accepted else {}
             made_on = {"environment": hardware_and_versions(experiment.device)}
             price = {} if result.cost is None else {"cost": result.cost}
             numbers = {**result.summary, **changes, **made_on, **price, "chain": self.chain.whole}
             write_checked(folder / "summary.json", {"finished": True, **numbers})
+        self.job.ranks.tell({})  # nobody is done before rank 0 has written
         return result

@@ -23,9 +23,10 @@ from headway.data.sources.files import user_cache
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
+from headway.engine.ranks import Ranks, all_or_none
 from headway.engine.selection import choose, runs_on
-from headway.errors import UserError
-from headway.executors import EXECUTORS
+from headway.errors import MachineError, UserError
+from headway.executors import EXECUTORS, KINDS, kind_of
 from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
@@ -50,6 +51,49 @@ def chosen(experiment: Experiment, requested: str, tell: Callable[[str], None]) 
     executor = choose(experiment, requested, tell)
     _remember(path, executor.name, experiment, requested)
     return executor, f"{executor.name} (measured)"
+
+
+def chosen_together(
+    experiment: Experiment, requested: str, tell: Callable[[str], None], ranks: Ranks
+) -> tuple[Executor, str]:
+    """`chosen` by rank 0, for all ranks: they have one executor, as one process has for all its clients."""
+    if ranks.size == 1:
+        return chosen(experiment, requested, tell)
+    if experiment.scenario.deterministic:
+        requested = of_clients_alone(requested, experiment, ranks.size)
+    if ranks.rank == 0:
+        with all_or_none(ranks):
+            executor, label = chosen(experiment, requested, tell)
+        ranks.tell({"name": executor.name, "label": label})
+        ranks.tell({})
+        return executor, label
+    told = ranks.tell({})[0]
+    name, label = str(told["name"]), str(told["label"])
+    with all_or_none(ranks):
+        executor = choose(experiment, name, lambda line: None)
+        if executor.name != name:
+            executor.close()
+            raise MachineError(f"rank {ranks.rank} cannot take the executor '{name}' that rank 0 has chosen")
+    ranks.tell({})
+    return executor, label
+
+
+def of_clients_alone(requested: str, experiment: Experiment, size: int) -> str:
+    """An executor whose bits do not depend on who is trained together: that depends on the number of ranks."""
+    if requested == "auto":
+        return "serial"
+    if kind_of(requested).alone:
+        return requested
+    if experiment.scenario.executor == requested:
+        alone = " or ".join(name for name, kind in KINDS.items() if kind.alone)
+        raise UserError(
+            f"executor is '{requested}' with deterministic and {size} ranks: the bits of a stack depend on who is in "
+            f"it, and so on the number of ranks; use {alone}, or leave deterministic out"
+        )
+    raise UserError(
+        f"this run was begun in deterministic mode with the executor '{requested}': its bits depend on who is trained "
+        "together, and so on the number of ranks; go on without ranks"
+    )
 
 
 def _path(experiment: Experiment, requested: str) -> Path | None:

@@ -32,6 +32,8 @@ SAMPLES = 10_000
 """Samples of a set that are read: all of the usual sets' tests, and a second at most for images of 64 × 64."""
 BYTES = 1 << 28
 """The most bytes that are read of one set of samples, so that a start never waits for seconds."""
+DRAWN_SAMPLES = 100
+"""The samples that are read of a set whose samples are made when they are read."""
 SPLIT = "the split"
 """What an error calls the split of named data; `splits` has its rows, and names the file that has others."""
 Fingerprints = dict[str, str]
@@ -89,6 +91,8 @@ def _clients(experiment: Experiment) -> Fingerprints:
             own = np.array([len(rows) for rows in tests.rows], "<i8")
             sizes["the clients' numbers of test samples"] = _sum(own)
         return {"the number of clients": str(len(experiment.split.clients)), **sizes}
+    if experiment.split.is_drawn:
+        return {SPLIT: _sum(experiment.split.sizes.astype("<i8"))}
     return {SPLIT: _sum(*(np.asarray(rows).astype("<i8") for rows in experiment.split.clients))}
 
 
@@ -104,8 +108,9 @@ def _data(federation: Federation) -> Fingerprints:
     found = {}
     for name, pool in (("training", federation.train), ("test", federation.test)):
         found[f"the form of the {name} data"] = _form(pool)
-        found[f"the {name} samples"] = _sampled(pool)
-        found[f"the {name} targets"] = _sum(*columns.parts(pool.y).values())
+        known = pool.spread(DRAWN_SAMPLES) if federation.is_drawn else pool
+        found[f"the {name} samples"] = _sampled(known)
+        found[f"the {name} targets"] = _sum(*columns.parts(known.y).values())
     return found
 
 

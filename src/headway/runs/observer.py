@@ -48,6 +48,19 @@ class Unwatched:
         warnings.warn(message, stacklevel=2)
 
 
+class Silent:
+    """For ranks whose run is watched by the first one."""
+
+    def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        pass
+
+    def round(self, record: RoundRecord) -> None:
+        pass
+
+    def tell(self, message: str) -> None:
+        pass
+
+
 _HOOKS = {"begins": 3, "round": 1, "tell": 1}
 """The methods of an observer, and with how many arguments each is called."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from headway.data.own_samples import Padding
+from headway.engine.process_group import joined
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed, roster
@@ -18,6 +19,7 @@ from headway.runs.folder import finished, sealed
 from headway.runs.given import Clients, Metrics, given_again
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
+from headway.runs.ranked import go_on_together, together_to_the_end
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
@@ -39,23 +41,38 @@ def resume(
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
     accept_changes: bool = False,
+    ranks: int | None = None,
+    rank_timeout: float | None = None,
 ) -> Result:
     """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
 
     A run that a callback stopped is finished: `stopped` of its result says why. Data, model and method must be those
-    that the run began with; `accept_changes` goes on with others, and records it. Callbacks are given again.
+    that the run began with; `accept_changes` goes on with others, and records it. Callbacks are given again. `ranks`
+    are as of `simulate`, and may be others than before.
     """
-    folder = as_path("run", run)
-    watching, called = trackers(track), hooked(callbacks)
-    observer = as_observer(observer)
-    if (folder / packed.NAME).is_file():
-        raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
-    if (folder / roster.NAME).is_file() and not finished(folder):
-        raise UserError(f"{folder} is a run over sites; go on with it there: headway deploy resume {folder}")
-    own = given_again(
-        scenario_of_run(folder), model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
-    )
-    experiment = experiment_of(folder, method, own)
+    together = joined(ranks, rank_timeout)
+    with together_to_the_end(together):
+        folder = as_path("run", run)
+        watching, called = trackers(track), hooked(callbacks)
+        observer = as_observer(observer)
+        if (folder / packed.NAME).is_file():
+            raise UserError(
+                f"{folder} is kept for others to check, without a checkpoint; start the run again with --out"
+            )
+        if (folder / roster.NAME).is_file() and not finished(folder):
+            raise UserError(f"{folder} is a run over sites; go on with it there: headway deploy resume {folder}")
+        own = given_again(
+            scenario_of_run(folder),
+            model=model,
+            clients=clients,
+            test=test,
+            task=task,
+            metrics=metrics,
+            padding=padding,
+        )
+        experiment = experiment_of(folder, method, own)
+        if together.size > 1:
+            return go_on_together(experiment, folder, observer, called, watching, together, accept_changes)
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)

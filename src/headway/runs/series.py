@@ -76,6 +76,7 @@ class Series:
                 callbacks=copies(self.callbacks),
                 track=self.track,
                 accept_changes=self.accept_changes,
+                ranks=1,
                 **self.own,
             )
         else:
@@ -87,6 +88,7 @@ class Series:
                 observer=self.observer,
                 callbacks=copies(self.callbacks),
                 track=self.track,
+                ranks=1,
                 **self.own,
             )
         self.inherit(planned.scenario, result.executor)

@@ -74,7 +74,7 @@ def write_or_check(folder: Path, experiment: Experiment, accept: bool = False, e
 
     `accept`: write it anew. `expected` is the digest that the run's checkpoint has.
     """
-    if experiment.scenario.data == "own":
+    if experiment.scenario.data == "own" or experiment.federation.is_drawn:  # by users, as the data's name says
         return ""
     path, now = folder / "split.npz", _held(experiment.federation)
     digest = _digest(now)

@@ -9,6 +9,7 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.engine.building import build
+from headway.engine.process_group import joined
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs.attendance import attendance_of
@@ -18,6 +19,7 @@ from headway.runs.driver import Job, drive
 from headway.runs.files import as_path
 from headway.runs.given import Clients, Metrics, checked_method, split_settings
 from headway.runs.observer import Observer, as_observer
+from headway.runs.ranked import drive_together, together_to_the_end
 from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
@@ -40,6 +42,8 @@ def simulate(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
+    ranks: int | None = None,
+    rank_timeout: float | None = None,
     **settings: object,
 ) -> Result:
     """Run one method on one scenario, with one seed.
@@ -53,25 +57,31 @@ def simulate(
     that fills samples of different lengths, or one for each name. `out` is a folder that keeps the run, so that
     `resume` and `load_run` find it. `callbacks` are functions, which are called with the run after every round, or
     objects with any of on_start(run), on_round(run) and on_end(run). `track` names trackers: "tensorboard",
-    "tensorboard:DIR", "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT".
+    "tensorboard:DIR", "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT". `ranks` are the processes that torchrun has
+    started with this program, each of which trains its part of every cohort; `rank_timeout` is after how many seconds
+    of silence one is given up. Where `out` holds the same run already, ranks go on with it.
     """
-    watching, called = trackers(track, kept=out is not None), hooked(callbacks)
-    observer = as_observer(observer)
-    place = None if out is None else as_path("out", out)
-    if settings.get("attendance") is not None:
-        settings["attendance"] = str(as_path("attendance", settings["attendance"]))
-    named, objects = split_settings(
-        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
-    )
-    chosen = scenario_of(scenario, **named)
-    if chosen.data_dir is not None:
-        chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
-    if chosen.seeds != 1:
-        raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
-    if chosen.attendance is not None:
-        chosen = chosen.changed(attendance=str(Path(chosen.attendance).expanduser().absolute()))
-    built = checked_method(method)
-    experiment = build(chosen.changed(method=built.name), built, **objects, attendance=attendance_of(chosen))
+    together = joined(ranks, rank_timeout)
+    with together_to_the_end(together):
+        watching, called = trackers(track, kept=out is not None), hooked(callbacks)
+        observer = as_observer(observer)
+        place = None if out is None else as_path("out", out)
+        if settings.get("attendance") is not None:
+            settings["attendance"] = str(as_path("attendance", settings["attendance"]))
+        named, objects = split_settings(
+            settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
+        )
+        chosen = scenario_of(scenario, **named)
+        if chosen.data_dir is not None:
+            chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
+        if chosen.seeds != 1:
+            raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
+        if chosen.attendance is not None:
+            chosen = chosen.changed(attendance=str(Path(chosen.attendance).expanduser().absolute()))
+        built = checked_method(method)
+        experiment = build(chosen.changed(method=built.name), built, **objects, attendance=attendance_of(chosen))
+        if together.size > 1:
+            return drive_together(experiment, place, observer, called, watching, together)
     every_callback(experiment, called, watching)  # a mistake is reported before the folder is made
     folder = None if place is None else reserve(place, experiment.scenario)
     return drive(Job(experiment, folder, observer, called, watching))

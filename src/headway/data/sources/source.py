@@ -11,6 +11,7 @@ import torch
 
 from headway.data import columns
 from headway.data.columns import Windows
+from headway.data.drawn import Ranges
 from headway.data.federation import Samples
 from headway.data.grouping import Grouping
 from headway.data.own_samples import type_of
@@ -51,6 +52,8 @@ class Source:
     user_names: tuple[str, ...] = ()
     groupings: Mapping[str, Grouping] = field(default_factory=dict)
     """Further ways in which rows belong together, by name."""
+    clients: Ranges | None = None
+    """The rows of each user, where samples are made when they are read; the data is then split by its users alone."""
     citation: str = ""
     """Where the data comes from, and its licence."""
 
