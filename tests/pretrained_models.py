@@ -87,7 +87,8 @@ def items(name: str, count: int, seed: int) -> list[Item]:
 def data(name: str, sizes: tuple[int, ...] = (3, 7, 5, 9)) -> dict[str, Any]:
     """Clients of unequal size and a test set: keyword arguments of `build` and `simulate`."""
     clients = [items(name, size, seed) for seed, size in enumerate(sizes)]
-    return {"clients": clients, "test": items(name, 10, 99), "padding": PADDING}
+    padding = {part: fill for part, fill in PADDING.items() if part in clients[0][0]}
+    return {"clients": clients, "test": items(name, 10, 99), "padding": padding or None}
 
 
 def task(name: str) -> str:

@@ -23,6 +23,7 @@ from headway.runs.load import load_run
 from headway.runs.resume import lengthen
 from headway.runs.study import load_study
 from headway.tasks import METRICS
+from task_problems import huber
 
 Given = dict[str, Any]
 QUICK = SMALL.changed(rounds=1, participation=1.0, executor="serial", rate=0.1, checkpoint_every=1)
@@ -57,10 +58,6 @@ def run(method: Any = "fedavg", **given: Any) -> hw.Result:
 
 
 # ── losses and metrics of one's own ──────────────────────────────────────────────────────────────────────────────────
-
-
-def huber(output: Tensor, target: Tensor) -> Tensor:
-    return F.huber_loss(output, target, reduction="none").mean(1)
 
 
 def squared(output: Tensor, target: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def test_every_setting_has_one_role() -> None:
 
 def test_what_may_differ_follows_from_the_roles() -> None:
     """That bits can be repeated is a promise that a resume keeps."""
-    execution, ends = settings_of("execution"), {"rounds", "target", "stop_at_target", "patience", "seeds"}
+    execution, ends = settings_of("execution"), {"rounds", "target", "stop_at_target", "patience", "epsilon", "seeds"}
     assert execution - {"deterministic"} | {"on_failure"} == settings.EDITABLE
     assert settings.EDITABLE | ends == settings.RESUMABLE
     assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
@@ -137,4 +137,5 @@ def test_what_may_differ_follows_from_the_roles() -> None:
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
         *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
         *("eval_every", "eval_samples", "global_loss", "metrics", "patience", "keep_best"),
+        *("delta", "epsilon", "accountant"),
     } == settings.SAME_WORK

@@ -195,13 +195,13 @@ class Scenario:
     )
 
     delta: float | None = _setting(
-        "privacy", None, "δ of the (ε, δ) of a method with +dp; 1e-5 if not given", above=0.0, below=1.0, later=True
+        "privacy", None, "δ of the (ε, δ) of a method with +dp; 1e-5 if not given", above=0.0, below=1.0
     )
     epsilon: float | None = _setting(
-        "privacy", None, "with +dp, end before a round that would spend more than this ε", above=0.0, later=True
+        "privacy", None, "with +dp, end before a round that would spend more than this ε", above=0.0
     )
     accountant: str | None = _setting(
-        "privacy", None, "how ε is accounted; pld, the tighter, if not given", among=("pld", "rdp"), later=True
+        "privacy", None, "how ε is accounted; pld, the tighter, if not given", among=("pld", "rdp")
     )
 
     device: str = _setting("execution", "auto", "cpu, cuda, cuda:N or auto")

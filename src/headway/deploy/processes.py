@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from headway import random
 from headway.deploy import guard
 from headway.deploy.commands import Command
 from headway.errors import MachineError, UserError
@@ -50,7 +50,7 @@ class Stage:
 
     def __init__(self, keep: bool = False) -> None:
         self.keep = keep
-        self.token = secrets.token_hex(16)
+        self.token = random.secret(16).hex()
         self.children: dict[str, Child] = {}
 
     def __enter__(self) -> Stage:

@@ -9,11 +9,11 @@ import dataclasses
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headway import random
 from headway.deploy.private import append_private, private_folder, write_private
 from headway.deploy.terms import Terms
 from headway.errors import UserError, shown
@@ -117,7 +117,7 @@ class Told:
 
 def new_name() -> str:
     """A name that nobody can guess."""
-    return secrets.token_hex(8)
+    return random.secret(8).hex()
 
 
 def server_state() -> Path:
