@@ -96,13 +96,18 @@ def this_rank() -> int:
 
 
 def _said_elsewhere(fault: BaseException) -> bool:
-    """Whether another process tells the user of a fault: of what all ranks raise, rank 0 does."""
+    """Whether another process tells the user of a fault: of what all ranks raise, rank 0 does.
+
+    Of what only one rank knows, such as that its disk is full, that one does.
+    """
     if isinstance(fault, Ended):
         return fault.said_elsewhere or (this_rank() > 0 and is_shared(fault))
     if isinstance(fault, RankFailed):
         return True
     if isinstance(fault, RanksLost) and not isinstance(fault, RankSilent) and LAUNCHED in os.environ:
         return True
+    if of_the_machine(fault) is not None and not isinstance(fault, MachineError):
+        return False
     return this_rank() > 0 and (is_shared(fault) or isinstance(fault, RanksLost | KeyboardInterrupt))
 
 
