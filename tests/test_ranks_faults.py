@@ -91,7 +91,7 @@ PLACES: dict[str, tuple[object, str, Callable[[], Exception], int]] = {
 @pytest.mark.parametrize("place", list(PLACES))
 def test_a_fault_of_one_rank_ends_all_and_the_run_goes_on_later(place: str, rank: int, tmp_path: Path) -> None:
     """Clients keep statistics of their own, so that ranks send each other states in evaluations, too."""
-    chosen = {"buffers": "keep-local", "participation": 1.0}
+    chosen = {"buffers": "keep-local", "participation": 1.0, "client_test": 0.3}
     drive(Job(whole(**chosen), reserve(tmp_path / "alone", whole(**chosen).scenario), Silent()))
     owner, name, fault, call = PLACES[place]
 
