@@ -1,6 +1,7 @@
 # Every target makes .venv and installs what it needs. Only Python >= 3.11 and make must be there.
 PYTHON ?= python3
 BIN := .venv/bin
+PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1
 
 # Half a minute of one core: files that train next to nothing, and two methods through the round and the executors.
@@ -13,7 +14,7 @@ FAST := $(FAST_FILES:%=tests/test_%.py) '$(LEARNS)[fedacg]' '$(LEARNS)[scaffold]
   --deselect tests/test_docs.py::test_a_notebook_runs --deselect tests/test_docs.py::test_what_the_recipes_print_works
 
 .DEFAULT_GOAL := help
-.PHONY: help run test browser soak check bench pages docs clean
+.PHONY: help run test browser network soak check bench pages docs clean
 
 help:                   ## what every target does
 	@sed -nE 's/^([a-z]+):[^#]*## (.+)$$/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
@@ -27,7 +28,7 @@ help:                   ## what every target does
 run: .venv/installed    ## compare FedAvg, FedAvgM and FedACG on the embedded data: a table and a picture
 	$(BIN)/headway compare fedavg fedavgm fedacg --seeds 3 --target 0.8
 
-test: .venv/installed browser  ## every test
+test: .venv/installed browser network  ## every test
 	$(BIN)/pytest -n auto --dist loadfile
 
 browser:                ## chromium for the tests of the report's page; where it cannot be had, they are skipped
@@ -35,7 +36,16 @@ browser:                ## chromium for the tests of the report's page; where it
 	|| { [ "$$(id -u)" = 0 ] && { $(APT) update; $(APT) install -y chromium chromium-driver; }; } >/dev/null 2>&1 </dev/null \
 	|| echo "chromium and chromedriver are not here: the browser tests of the report's page are skipped"
 
-soak: .venv/installed   ## tests that take minutes, and fuzzers: kills, damaged folders and data, wrong commands, misuse
+# Flower wants older versions of typer and rich, so it is in an environment of its own, beside the packages of .venv.
+network: .venv/installed ## Flower in .venv-deploy, for the tests over a network; where it cannot be had, they are skipped
+	@[ .venv-deploy/installed -nt pyproject.toml ] || { \
+	$(PYTHON) -m venv .venv-deploy \
+	&& $(BIN)/python -c "$(PACKAGES)" > "$$(.venv-deploy/bin/python -c "$(PACKAGES)")/beside.pth" \
+	&& .venv-deploy/bin/pip install --quiet --disable-pip-version-check -e '.[deploy]' \
+	&& touch .venv-deploy/installed; } >/dev/null 2>&1 </dev/null \
+	|| echo "Flower cannot be installed here: the tests over a network are skipped"
+
+soak: .venv/installed network ## tests that take minutes, and fuzzers: kills, damaged folders and data, wrong commands, misuse
 	$(BIN)/pytest -m soak -n auto --dist loadfile
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} OMP_NUM_THREADS=1 $(BIN)/python -m fuzzing
 
@@ -61,4 +71,4 @@ docs: .venv/docs        ## this documentation as a site, in build/site
 	touch $@
 
 clean:                  ## remove the environment and everything that was built
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-deploy build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

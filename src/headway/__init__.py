@@ -17,6 +17,8 @@ from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
     from headway import report
+    from headway.deploy.data import read_samples
+    from headway.deploy.flower import client_app, server_app
     from headway.errors import UserError
     from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
@@ -59,6 +61,7 @@ __all__ = [
     "Wire",
     "average",
     "broadcast",
+    "client_app",
     "compare",
     "interpolation",
     "load_run",
@@ -69,10 +72,12 @@ __all__ = [
     "objective",
     "plain",
     "proximal",
+    "read_samples",
     "report",
     "resume",
     "scenario",
     "server",
+    "server_app",
     "sgd",
     "simulate",
     "sweep",
@@ -85,6 +90,8 @@ __all__ = [
 _SLOTS = ("broadcast", "objective", "local", "server", "wire")
 
 _HOMES = {
+    "headway.deploy.data": ("read_samples",),
+    "headway.deploy.flower": ("client_app", "server_app"),
     "headway.errors": ("UserError",),
     "headway.methods.broadcast": ("lookahead", "vector"),
     "headway.methods.local": ("sgd",),

@@ -34,6 +34,10 @@ EXECUTORS = ("auto", *(f"{name}:{form}".rstrip(":") for name, kind in KINDS.item
 """`auto` chooses among all of them, `graphed` among those that begin with its name."""
 
 
+ELSEWHERE = "sites"
+"""In the place of an executor's name: the clients were trained at other places."""
+
+
 def kind_of(name: str) -> ExecutorKind:
     """The line of an executor, by a full name such as `graphed:streams:compiled`."""
     return KINDS[name.partition(":")[0]]

@@ -169,6 +169,11 @@ def permutations(seed: int, purpose: str) -> Callable[[int], Tensor]:
     return lambda count: torch.randperm(count, generator=draw)
 
 
+def secret(size: int) -> bytes:
+    """Random bytes of the system that nobody can make again: for what is to stay unknown, never for a number."""
+    return secrets.token_bytes(size)
+
+
 def built(build: Callable[[], Built], seed: int, purpose: str) -> Built:
     """`build()` with torch's own generator seeded for it alone: for layers that initialise themselves."""
     with isolated(key(seed, purpose), torch.device("cpu")):

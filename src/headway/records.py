@@ -65,6 +65,14 @@ class RoundRecord(OverClients):
     partial: NotRequired[int]
     failed: NotRequired[int]
     failures: NotRequired[list[FailedClient]]
+    client_steps: NotRequired[list[int]]
+    """K_i of each of `clients`, where some did a part of their steps only."""
+    absent: NotRequired[list[FailedClient]]
+    """Of clients at other places: who did not come, and why."""
+    void: NotRequired[int]
+    """How many times the round had too few uploads, and was asked again."""
+    ask: NotRequired[str]
+    """The token of the ask whose uploads count: the clients know their states by it."""
     rate: NotRequired[float]
     train_loss: NotRequired[float]
     update_norm: NotRequired[float]

@@ -109,6 +109,11 @@ class Scenario:
         "stragglers", 0.0, "share of clients invited beyond the cohort; the first to finish count", least=0.0, most=100
     )
 
+    attendance: str | None = _setting(
+        "stragglers",
+        None,
+        "folder of a run whose rounds are played again: who arrived, in which order and with how many steps",
+    )
     on_failure: str = _setting(
         "stragglers",
         "stop",

@@ -1,4 +1,7 @@
-"""headway run, compare, resume, export, report, reproduce, sweep, privacy, scenario, methods, show, data, bench."""
+"""headway run, compare, resume, export, report, scenario, methods, show.
+
+Those in files of their own: reproduce, sweep, privacy, data, deploy, bench.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, privacy, reproduce, sweep
+from headway.cli import bench, data, deploy, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -43,6 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from headway.errors import UserError
 from headway.random import generator
 from headway.scenario import Scenario
 
@@ -45,6 +46,41 @@ class Cohort:
                 turns.append([])
             turns[turn].append(place)
         return tuple(tuple(turn) for turn in turns)
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Who took part in each round of a run, to be played again."""
+
+    cohorts: tuple[Cohort, ...]
+    """Of rounds 1, 2, …"""
+
+    def __len__(self) -> int:
+        return len(self.cohorts)
+
+    def cohort(self, round: int) -> Cohort:
+        return self.cohorts[round - 1]
+
+
+def check_attendance(scenario: Scenario, attendance: Attendance | None, population: int) -> None:
+    """Refuse to play rounds again that are not there, or that were of more clients."""
+    if attendance is None:
+        if scenario.attendance is not None:
+            raise UserError(
+                f"attendance is '{scenario.attendance}'; rounds are played again by `headway run` and hw.simulate only"
+            )
+        return
+    if len(attendance) < scenario.rounds:
+        raise UserError(
+            f"rounds is {scenario.rounds}, but the run of attendance has {len(attendance)}; use at most these "
+            f"(--rounds {len(attendance)})"
+        )
+    most = max((client for cohort in attendance.cohorts for client in cohort.clients), default=0)
+    if most >= population:
+        raise UserError(f"client {most} took part in the run of attendance, but there are {population} clients")
+    if scenario.dropout or scenario.over_selection:
+        name = "dropout" if scenario.dropout else "over_selection"
+        raise UserError(f"attendance says who arrives, and {name} draws it; leave one of them out")
 
 
 def cohort_of(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import torch
@@ -95,6 +96,32 @@ class ClientTests:
 
 
 @dataclass(frozen=True)
+class Census(Sequence[np.ndarray]):
+    """Clients at other places: how many samples each has, and the rows of those whose samples are here."""
+
+    sizes: np.ndarray
+    """n_i, shape (N,); 0 where it is not known here."""
+    total: int
+    """Σ_N n_i."""
+    own: Mapping[int, np.ndarray] = field(default_factory=dict)
+    """The rows of clients whose samples are here."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, client: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, client: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, client: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        if isinstance(client, slice):
+            return [self[one] for one in range(*client.indices(len(self)))]
+        if not -len(self) <= client < len(self):
+            raise IndexError(client)
+        return self.own.get(client % len(self), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
 class Federation:
     """A data set split among clients: `clients[i]` are the rows of `train` that client i holds."""
 
@@ -166,10 +193,20 @@ class Federation:
         own = getattr(self.clients, "sizes", None)
         return np.array([len(rows) for rows in self.clients]) if own is None else np.asarray(own)
 
+    @property
+    def total_size(self) -> int:
+        """Σ_i n_i."""
+        return self.clients.total if isinstance(self.clients, Census) else int(self.sizes.sum())
+
     @cached_property
     def mean_size(self) -> float:
         """Σ_i n_i / N, the mean number of samples of a client."""
-        return float(self.sizes.mean())
+        return self.total_size / len(self.clients)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether no client's samples are here."""
+        return isinstance(self.clients, Census) and not self.clients.own
 
     def class_counts(self, client: int) -> np.ndarray:
         """How many samples of each class a client has, shape (classes,); empty where a sample has not one class."""

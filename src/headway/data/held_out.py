@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from headway.data.federation import ClientTests, Federation
+from headway.data.federation import Census, ClientTests, Federation
 from headway.data.grouping import Grouping, owners, test_owners
 from headway.data.own_split import Rows
 from headway.errors import UserError
@@ -25,6 +25,8 @@ def judged(federation: Federation, scenario: Scenario) -> Federation:
 
     Test samples of clients are held out first, so that the samples of a validation are never among them.
     """
+    if isinstance(federation.clients, Census):  # each client at its own place holds its samples out there
+        return federation.judged_on(scenario.eval_samples)
     seed = scenario.split_seed
     if scenario.client_test is not None:
         federation = with_client_tests(federation, scenario.client_test, seed)
@@ -72,16 +74,24 @@ def _drawn(federation: Federation, share: float, seed: int, setting: str) -> tup
     """(rows that each client keeps, rows that it holds out)."""
     kept, held = [], []
     for client, rows in enumerate(federation.clients):
-        count = min(int(share * len(rows) + 0.5), len(rows) - 1)
-        chosen = np.zeros(len(rows), bool)
-        chosen[generator(seed, _PURPOSES[setting], client).permutation(len(rows))[:count]] = True
-        kept.append(rows[~chosen])
-        held.append(rows[chosen])
+        left, taken = rows_held_out(rows, share, seed, client, setting)
+        kept.append(left)
+        held.append(taken)
     if not any(map(len, held)):
         raise UserError(
             f"{setting} is {share:g}, but every client has too few samples to hold one out; use a larger share"
         )
     return kept, held
+
+
+def rows_held_out(
+    rows: np.ndarray, share: float, seed: int, client: int, setting: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows that a client keeps, rows that it holds out)."""
+    count = min(int(share * len(rows) + 0.5), len(rows) - 1)
+    chosen = np.zeros(len(rows), bool)
+    chosen[generator(seed, _PURPOSES[setting], client).permutation(len(rows))[:count]] = True
+    return rows[~chosen], rows[chosen]
 
 
 def _of_clients(federation: Federation, held: Rows) -> ClientTests:

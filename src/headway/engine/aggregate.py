@@ -120,6 +120,16 @@ def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
     return refill(averaged, sums)
 
 
+def next_state(method: str, given: ClientRound, slots: States, steps: Tensor, buffers: Buffers) -> ClientState:
+    """What a client of a method of this name keeps after a round: laid out as what it held before."""
+    state: ClientState = {"slots": slots}
+    if "cursor" in given.state:
+        state["cursor"] = given.state["cursor"] + steps
+    if "buffers" in given.state:
+        state["buffers"] = buffers
+    return laid_out(conformed(state, given.state, f"the client state of method '{method}'"), given.state)
+
+
 class Aggregator:
     """Takes in the uploads of a round: one running weighted sum, and every upload only where the server needs each.
 
@@ -162,6 +172,8 @@ class Aggregator:
         self._turn: tuple[Sequence[int], CohortRounds] | None = None
         """The places in the cohort of those that train now, and their rounds."""
         self.loss = 0.0
+        self.client_steps: dict[int, int] = {}
+        """K_i of each that counts, by place."""
         self.steps = self.bytes_up = self.samples = self.computed = 0
 
     def state_of(self, client: int) -> ClientState | None:
@@ -268,13 +280,9 @@ class Aggregator:
         return partial_aggregate(trained, torch.tensor(weights, dtype=torch.float64, device=self.experiment.device))
 
     def _keep(self, given: ClientRound, trained: TrainedClients, at: int) -> None:
-        state: ClientState = {"slots": row(trained["state"], at)}
-        if "cursor" in given.state:
-            state["cursor"] = given.state["cursor"] + trained["steps"][at]
-        if "buffers" in given.state:
-            state["buffers"] = row(trained["buffers"], at)
-        owner = f"the client state of method '{self.experiment.method.name}'"
-        self.states[given.client] = laid_out(conformed(state, given.state, owner), given.state)
+        kept = row(trained["state"], at)
+        name = self.experiment.method.name
+        self.states[given.client] = next_state(name, given, kept, trained["steps"][at], row(trained["buffers"], at))
 
     def _leave_out(self) -> None:
         """Go on without the clients that failed: the weights of all others sum to 1 again."""
@@ -319,6 +327,7 @@ class Aggregator:
                 raise fault
             reports = arrived.numpy()
             self.loss += float(self.weights[list(places)] @ reports[:, 0])
+            self.client_steps |= dict(zip(places, map(int, reports[:, 2]), strict=True))
             self.steps += int(reports[:, 2].sum())
             self.bytes_up += int(reports[:, 3].sum())
         self.reports.clear()

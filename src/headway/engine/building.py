@@ -13,6 +13,7 @@ from torch import nn
 from headway import random
 from headway.data import augmentation, partition, sources
 from headway.data.batches import planned_steps
+from headway.data.cohort import Attendance, check_attendance
 from headway.data.federation import ClientTests, Federation
 from headway.data.finite import check_finite
 from headway.data.held_out import judged, tests_by_owner
@@ -119,10 +120,12 @@ def build(
     task: OwnTask | None = None,
     metrics: Sequence[object] = (),
     padding: Padding = None,
+    attendance: Attendance | None = None,
 ) -> Experiment:
     """An experiment from names alone, or with the user's own model, and own clients and test data or federation.
 
     `task` is a loss of the user's own, `metrics` are the user's own, and `padding` fills samples of different lengths.
+    `attendance` are the cohorts of the run that the scenario's `attendance` names.
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
@@ -148,7 +151,7 @@ def build(
         federation = dataclasses.replace(
             federation, clients=[np.concatenate(list(federation.clients))], client_tests=None
         )
-    _check_cohort(scenario, method, federation)
+    _check_cohort(scenario, method, federation, attendance)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
     scenario = _on_device(scenario, device)
@@ -170,6 +173,7 @@ def build(
         device=device,
         dtype=dtype,
         autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
+        attendance=attendance,
     )
     privacy.check(experiment)
     return experiment
@@ -210,7 +214,8 @@ def _network(module: nn.Module, scenario: Scenario, method: Method, federation: 
     return network
 
 
-def _check_cohort(scenario: Scenario, method: Method, federation: Federation) -> None:
+def _check_cohort(scenario: Scenario, method: Method, federation: Federation, attendance: Attendance | None) -> None:
     """Refuse a population or a cohort that some slot of the method cannot work with."""
+    check_attendance(scenario, attendance, len(federation.clients))
     invited = sampling_of(scenario, method).most(scenario.rounds)
     method.fits(len(federation.clients), min(scenario.cohort, invited) if scenario.over_selection else invited)

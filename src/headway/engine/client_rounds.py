@@ -7,7 +7,7 @@ that knows of rounds before their turn: an executor that plans ahead asks here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -178,6 +178,8 @@ class ClientRounds:
 
     def _drawn(self, round: int) -> Cohort:
         experiment, scenario = self._experiment, self._experiment.scenario
+        if experiment.attendance is not None:
+            return self._played_again(experiment.attendance.cohort(round))
         invited = experiment.sampling.draw(round)
         if experiment.method.pooled:
             return Cohort(tuple(invited))
@@ -187,6 +189,12 @@ class ClientRounds:
             return planned_steps(scenario, int(experiment.federation.sizes[client]))
 
         return cohort_of(scenario, invited, places, steps, round)
+
+    def _played_again(self, cohort: Cohort) -> Cohort:
+        """A cohort of another run, in which those are truncated that did less than all their steps here."""
+        scenario, sizes = self._experiment.scenario, self._experiment.federation.sizes
+        planned = [planned_steps(scenario, int(sizes[client])) for client in cohort.clients]
+        return replace(cohort, truncated={at: count for at, count in cohort.truncated.items() if count < planned[at]})
 
     def facts(self, client: int) -> ClientFacts:
         """What is the same in all rounds of a client; it is remembered for the last clients. Copy before you change."""

@@ -40,7 +40,8 @@ CHUNK = {"cpu": 1000, "cuda": 2500}
 class Scores:
     """What the server's model scores after a round."""
 
-    loss: float
+    loss: float | None
+    """None where no test set is here and no client has one."""
     metrics: dict[str, float]
     """The task's metrics by name; one that these samples do not define is left out."""
     over_clients: OverClients
@@ -50,8 +51,9 @@ class Scores:
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""
-        loss = {} if self.global_loss is None else {"global_loss": self.global_loss}
-        return {"loss": self.loss, **self.metrics, **loss}
+        losses = {"global_loss": self.global_loss}
+        whole = {} if self.loss is None else {"loss": self.loss}
+        return {**whole, **self.metrics, **{name: loss for name, loss in losses.items() if loss is not None}}
 
 
 def _scored(
@@ -173,7 +175,7 @@ def evaluate(
     """
     scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
-    wanted = experiment.scenario.global_loss or experiment.method.keeps_best
+    wanted = wants_global_loss(experiment) and not experiment.federation.is_elsewhere
     global_loss = _global_loss(experiment, state, executor, round, ranks) if wanted else None
     tests = experiment.client_tests
     if tests is None:
@@ -185,6 +187,11 @@ def evaluate(
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
     return Scores(loss, metrics, over, global_loss)
+
+
+def wants_global_loss(experiment: Experiment) -> bool:
+    """Whether the loss on all clients' data is measured."""
+    return experiment.scenario.global_loss or experiment.method.keeps_best
 
 
 def evaluate_on(
@@ -277,6 +284,8 @@ def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) 
 def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
     """Over clients without test samples: their accuracies by their class mixes."""
     correct = scored.get("metric/accuracy")
+    if experiment.federation.is_elsewhere:
+        return {}  # what classes a client has is known to itself alone
     measured = METRICS["accuracy"] in experiment.task.metrics  # a user's own may have this name, too
     if not measured or not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
         return {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from headway.data.cohort import Cohort
 from headway.engine.aggregate import Group
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.network import Buffers
 from headway.errors import ClientError, UserError, place_of
 from headway.methods.slots import Message
+
+if TYPE_CHECKING:
+    from headway.engine.evaluation import Scores
+    from headway.engine.server import GlobalState
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,24 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Let go of processes and memory."""
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Who took part in a round of clients at other places, and what the round's record says of it."""
+
+    cohort: Cohort
+    notes: Mapping[str, object]
+
+
+class RemoteExecutor(Executor, Protocol):
+    """Clients at other places: their uploads are here before the round is computed, and decide who takes part."""
+
+    def attend(self, round: int, state: GlobalState) -> Attended:
+        """Ask the clients of a round, and wait for those that answer; `run` then gives what they sent."""
+
+    def judge(self, round: int, state: GlobalState) -> Scores:
+        """The scores of the model after a round, here and on the clients' own samples."""
 
 
 class CannotExecute(Exception):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headway.data.batches import has_short_batches, planned_steps
+from headway.data.cohort import Attendance
 from headway.data.columns import Tensors
 from headway.data.federation import ClientTests, Federation, Samples
 from headway.data.participation import Fixed, Sampling, sampling, wanted
@@ -51,6 +52,8 @@ class Experiment:
     """Type of the parameters."""
     autocast: torch.dtype | None
     """Type of the forward pass, where it differs from the parameters'."""
+    attendance: Attendance | None = None
+    """Who takes part in each round, where another run's rounds are played again."""
     noise_source: Callable[[int], Normals] | None = None
     """Where the noise of a private server comes from, by the round; None: from the run's seed, so that it repeats."""
 
@@ -84,7 +87,7 @@ class Experiment:
         """Σ_N of the unnormalised aggregation weights."""
         if self.scenario.weights == "uniform":
             return float(self.population)
-        return float(self.federation.sizes.sum())
+        return float(self.federation.total_size)
 
     def weight(self, client: int) -> float:
         """A client's unnormalised aggregation weight: n_i, or 1 where weights are uniform."""
@@ -144,7 +147,12 @@ class Experiment:
 
     @cached_property
     def initial_client_state(self) -> ClientState:
-        """What a client holds before its first round: states of slots, its place in its stream, local statistics."""
+        """What a client holds before its first round: states of slots, its place in its stream, local statistics.
+
+        Clients at other places hold theirs there, so that there is nothing here.
+        """
+        if self.federation.is_elsewhere:
+            return {"slots": {}}
         state: ClientState = {"slots": self.method.client_state(self.network.parameters)}
         if self.scenario.batches == "continued":
             state["cursor"] = torch.zeros((), dtype=torch.int64)

@@ -40,6 +40,8 @@ class RoundOutcome:
     """Clients invited beyond the cohort, whose work was not needed."""
     partial: int
     """Clients among `clients` that dropped out and sent what they had done."""
+    client_steps: list[int] | None
+    """K_i of each of `clients`; None where all did all their steps."""
     failed: int | None
     """Clients that failed or diverged and were skipped; None where nobody is skipped."""
     failures: list[FailedClient] | None
@@ -138,6 +140,7 @@ def _before(experiment: Experiment, sent: ServerMessage, cohort: Cohort, round: 
         lost=cohort.lost,
         late=cohort.late,
         partial=len(cohort.truncated),
+        client_steps=None,
         failed=0 if experiment.scenario.on_failure == "skip" else None,
         failures=None,
         rate=experiment.rate(round),
@@ -178,6 +181,7 @@ def _after(
         outcome,
         clients=clients,
         partial=len(cohort.truncated.keys() & set(uploads.places)),
+        client_steps=[uploads.client_steps[place] for place in uploads.places] if cohort.truncated else None,
         failed=None if outcome.failed is None else len(uploads.failures),
         failures=uploads.failures.as_rows(),
         train_loss=None if experiment.method.guards else uploads.loss,

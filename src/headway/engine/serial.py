@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,10 +17,10 @@ from headway.engine.client_rounds import ClientRound, CohortRounds
 from headway.engine.compile import compiled
 from headway.engine.executor import RoundInput, located
 from headway.engine.experiment import Experiment
-from headway.engine.local_training import Carry, LocalTraining, Program
+from headway.engine.local_training import Carry, LocalTraining, Program, Upload
 from headway.engine.padding import padded
 from headway.errors import ClientError, UserError
-from headway.methods.slots import Message
+from headway.methods.slots import Message, States
 from headway.trees import leaves_of, tree_map
 
 
@@ -50,6 +50,18 @@ class ClientTrainer:
 
     def train(self, given: RoundInput, client: ClientRound) -> TrainedClients:
         """One client's round; a failure carries client, round and step. Leaves have no client axis."""
+        upload, kept = self.upload(given, client)
+        with located(given.round, [client.client]):
+            fields = server.decode(self.experiment.method, upload, given.message["model"])
+        return trained_client(upload, fields, kept)
+
+    def upload(
+        self, given: RoundInput, client: ClientRound, enough: Callable[[int], bool] = lambda steps: False
+    ) -> tuple[Upload, States]:
+        """What a client sends back, and the states of slots that it keeps.
+
+        It ends early where `enough(steps)` says so after a step.
+        """
         training, device, message = self.training, self.training.device, given.message
         with located(given.round, [client.client]) as place, random.isolated(client.words, device):
             buffers, before = client.state.get("buffers", given.buffers), _writes(message)
@@ -58,13 +70,14 @@ class ClientTrainer:
             round = torch.tensor(given.round, device=device)
             step = self._step(carry, message, filled, round) if self.compiled else training.step
             for index, width in enumerate(client.arrays.counts.tolist()):
+                if index and enough(index):
+                    break
                 place.step = index
                 carry = step(carry, message, filled, torch.tensor(index, device=device), round, width)
             place.step = None
             upload, kept = training.upload(carry, message, client.state["slots"], own)
-            fields = server.decode(self.experiment.method, upload, message["model"])
             _check_unwritten(message, before)
-            return trained_client(upload, fields, kept)
+            return upload, kept
 
     def _arrays(self, client: ClientRound) -> tuple[DeviceArrays, DeviceArrays]:
         """The client's arrays as they are, and as a step takes them."""

@@ -10,7 +10,7 @@ from typing import cast
 
 from headway.engine import server
 from headway.engine.evaluation import Scores, evaluate
-from headway.engine.executor import Executor
+from headway.engine.executor import Attended, Executor, RemoteExecutor
 from headway.engine.experiment import Experiment, check_rate
 from headway.engine.ranks import ALONE, Ranks
 from headway.engine.round import ClientStore, RoundOutcome, run_round
@@ -114,31 +114,48 @@ def simulate(
     progress: Progress,
     *,
     watched: bool = False,
+    remote: RemoteExecutor | None = None,
     spread: Spread | None = None,
 ) -> Iterator[tuple[RoundRecord, Progress]]:
     """Every round from `progress` on: its record, and where the simulation then stands.
 
-    `watched`: the clients' updates are measured in every round. `spread`: this is one rank of several.
+    `watched`: the clients' updates are measured in every round. `remote` is the executor where the clients are at
+    other places: it says who takes part, and how the model does there. `spread`: this is one rank of several.
     """
     while not finished(experiment, progress):
         began = time.perf_counter()
         number = progress.round + 1
         check_rate(experiment.scenario, number, experiment.dtype)
         with experiment.arithmetic():
-            cohort = experiment.client_rounds.cohort(number)
+            found = _attended(experiment, remote, number, progress.model)
             state, outcome = run_round(
-                experiment, progress.model, store, executor, cohort, number, watched=watched, spread=spread
+                experiment, progress.model, store, executor, found.cohort, number, watched=watched, spread=spread
             )
             progress = _trained(progress, state, outcome)
             trained = time.perf_counter()
             scores: dict[str, object] = {}
             if number % experiment.scenario.eval_every == 0 or number == experiment.scenario.rounds:
-                scores, progress = _evaluated(experiment, executor, store, progress, spread)
+                if remote is None:
+                    judged = _scores(experiment, executor, store, progress, spread)
+                else:
+                    judged = remote.judge(number, progress.model)
+                scores, progress = _evaluated(experiment, judged, progress)
         ended = time.perf_counter()
         seconds = {"seconds_training": trained - began, "seconds_evaluation": ended - trained}
         # Measures of slots are further keys, which a TypedDict cannot name: `records.value_of` reads them.
-        record = {**_numbers(experiment, progress, outcome), **scores, **_metrics(experiment, number), **seconds}
+        record = {
+            **_numbers(experiment, progress, outcome),
+            **scores,
+            **_metrics(experiment, number),
+            **found.notes,
+            **seconds,
+        }
         yield cast(RoundRecord, record), progress
+
+
+def _attended(experiment: Experiment, remote: RemoteExecutor | None, round: int, state: GlobalState) -> Attended:
+    """Who takes part in a round: whom the scenario draws, or who answered."""
+    return Attended(experiment.client_rounds.cohort(round), {}) if remote is None else remote.attend(round, state)
 
 
 def _metrics(experiment: Experiment, round: int) -> dict[str, list[MetricRecord]]:
@@ -171,13 +188,17 @@ def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) 
     return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
 
 
-def _evaluated(
+def _scores(
     experiment: Experiment, executor: Executor, store: ClientStore, progress: Progress, spread: Spread | None
-) -> tuple[dict[str, object], Progress]:
+) -> Scores:
+    """The scores of the model that the simulation has reached; several ranks ask together."""
+    ranks, state_of = (ALONE, store.get) if spread is None else (spread.ranks, spread.anywhere)
+    return evaluate(experiment, progress.model, executor, progress.round, state_of, ranks)
+
+
+def _evaluated(experiment: Experiment, scores: Scores, progress: Progress) -> tuple[dict[str, object], Progress]:
     """The scores of the model that the simulation has reached, and the progress that takes them into account."""
     scenario, number = experiment.scenario, progress.round
-    ranks, state_of = (ALONE, store.get) if spread is None else (spread.ranks, spread.anywhere)
-    scores = evaluate(experiment, progress.model, executor, number, state_of, ranks)
     progress = _with_best(progress, scores.global_loss)
     found, headline = scores.numbers(), experiment.task.headline.name
     if headline in found:

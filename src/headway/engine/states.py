@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headway.engine.client_rounds import ClientState
-from headway.trees import laid_out, leaves_of, moved, nbytes, refill
+from headway.trees import Tree, laid_out, leaves_of, moved, nbytes, refill
 
 
 class ClientStates:
@@ -102,15 +102,15 @@ def read_at(handle: int, size: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def row_bytes(state: ClientState) -> bytes:
-    """A state's tensors one after another."""
+def row_bytes(state: object) -> bytes:
+    """The tensors of a tree one after another."""
     return b"".join(
         leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for leaf in leaves_of(state)
     )
 
 
-def from_row(content: bytes, like: ClientState) -> ClientState:
-    """The state that `row_bytes` wrote, shaped like another."""
+def from_row(content: bytes, like: Tree) -> Tree:
+    """The tree that `row_bytes` wrote, shaped like another."""
     tensors, at = [], 0
     for leaf in leaves_of(like):
         size = nbytes(leaf)

@@ -13,7 +13,7 @@ import torch
 
 from headway.engine import privacy, simulation
 from headway.engine.evaluation import client_table
-from headway.engine.executor import Executor
+from headway.engine.executor import Executor, RemoteExecutor
 from headway.engine.experiment import Experiment
 from headway.engine.failures import in_words
 from headway.engine.ranks import (
@@ -75,6 +75,8 @@ class Job:
     """Whether data, an own model and an own method may be others than those that the run began with."""
     ranks: Ranks = ALONE
     """The processes that run it together; all but the first have nobody who watches, and write only client states."""
+    remote: RemoteExecutor | None = None
+    """Brings the uploads of clients at other places, in the place of an executor that trains them here."""
 
 
 def drive(job: Job) -> Result:
@@ -90,7 +92,7 @@ def drive(job: Job) -> Result:
             if checkpoint is not None:
                 checkpoint.facts.threads = count
             # before the lock: workers would inherit it
-            executor, label = execution.chosen_together(experiment, requested, tell, job.ranks)
+            executor, label = _executor(job, requested)
             try:
                 path = folder if job.ranks.rank == 0 else None
                 with _open_rounds(path) as file, Calls(callbacks, tell) as calls:
@@ -108,12 +110,21 @@ def _asked_for(job: Job, checkpoint: Checkpoint | None) -> tuple[str, int | None
         checkpoint.facts.cost = cost_record(experiment.method)
     if checkpoint and checkpoint.exists():
         manifest = checkpoint.read()
-        requested, threads = inherited_executor(requested, manifest["executor"], experiment.device), manifest["threads"]
+        threads = manifest["threads"]
+        if job.remote is None:
+            requested = inherited_executor(requested, manifest["executor"], experiment.device)
         if threads is None and experiment.scenario.deterministic:
             job.observer.tell(f"{folder} does not say with how many threads it began; its bits depend on it")
     if job.ranks.size > 1 and experiment.scenario.deterministic:
         threads = threads or torch.get_num_threads()  # of rank 0, for all
     return requested, threads
+
+
+def _executor(job: Job, requested: str) -> tuple[Executor, str]:
+    """Whoever trains the clients, and its name with how it was chosen."""
+    if job.remote is not None:
+        return job.remote, job.remote.name
+    return execution.chosen_together(job.experiment, requested, job.observer.tell, job.ranks)
 
 
 def check_unchanged(folder: Path, experiment: Experiment, observer: Observer, accept: bool = False) -> Fingerprinted:
@@ -301,9 +312,8 @@ class _Run:
         """The rounds to come; none where the run was stopped."""
         if self.reason is not None:
             return iter(())
-        return simulation.simulate(
-            self.job.experiment, self.executor, self.store, self.progress, watched=self.watched, spread=self.spread
-        )
+        given, remote = (self.executor, self.store, self.progress), self.job.remote
+        return simulation.simulate(self.job.experiment, *given, watched=self.watched, remote=remote, spread=self.spread)
 
     def _announce(self, label: str) -> None:
         experiment, observer = self.job.experiment, self.job.observer

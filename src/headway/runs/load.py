@@ -17,7 +17,8 @@ from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.records import RoundRecord
-from headway.runs import best_models, splits
+from headway.runs import best_models, roster, splits
+from headway.runs.attendance import attendance_of
 from headway.runs.callbacks.best import Watched, best_of
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.files import as_path
@@ -170,9 +171,11 @@ def experiment_of(folder: Path, method: Method | None = None, own: OwnObjects | 
     scenario, own = scenario_of_run(folder), own or {}
     if scenario.model == "own" and "model" not in own:
         raise UserError(f"{folder} was run with its own model; give it again: headway.resume(…, model=…)")
+    if (folder / roster.NAME).is_file() and "clients" not in own:
+        return build(scenario, _method_of(folder, scenario, method), **own, federation=roster.read(folder).federation)
     if scenario.data == "own" and "clients" not in own:
         raise UserError(f"{folder} was run with its own data; give it again: headway.resume(…, clients=…, test=…)")
-    return build(scenario, _method_of(folder, scenario, method), **own)
+    return build(scenario, _method_of(folder, scenario, method), **own, attendance=attendance_of(scenario))
 
 
 def _method_of(folder: Path, scenario: Scenario, given: Method | None) -> Method:

@@ -11,7 +11,7 @@ from typing import NamedTuple, NotRequired, TypedDict, cast
 import torch
 
 from headway.errors import DamagedRun, UserError
-from headway.executors import EXECUTORS
+from headway.executors import ELSEWHERE, EXECUTORS
 from headway.runs.costs import CostRecord, is_cost
 from headway.runs.files import CHECK, checksum, read_json
 
@@ -124,7 +124,7 @@ _CHECKS: dict[str, Check] = {
     "scenario": lambda value: isinstance(value, dict),
     "server": lambda value: isinstance(value, str) and re.fullmatch(r"server-\d+\.safetensors", value) is not None,
     "sha256": _is_text,
-    "executor": lambda value: value in EXECUTORS,
+    "executor": lambda value: value in (*EXECUTORS, ELSEWHERE),
     "totals": _has_parts(
         bytes_down=_is_count,
         bytes_up=_is_count,

@@ -231,6 +231,9 @@ def _numbers(value: object) -> bool:
 
 _OTHERS = {
     "clients": _listed,
+    "client_steps": _listed,
+    "absent": _failures,
+    "ask": _text,
     "measured_on": _place,
     "failures": _failures,
     "metrics": _metrics,

@@ -20,12 +20,12 @@ def reserve(folder: Path, scenario: Scenario, study: Sequence[str] | None = None
 
     scenario.toml is written last: with it the folder is in use.
     """
-    _check_free(folder)
+    check_free(folder)
     ensure_folder(folder)
     beside = folder / "scenario.toml.part"
     with records.appending(beside):  # of several processes that found it free, one goes on
         try:
-            _check_free(folder)
+            check_free(folder)
         except UserError:
             beside.unlink(missing_ok=True)  # made here, after another process was done with its own
             raise
@@ -37,7 +37,7 @@ def reserve(folder: Path, scenario: Scenario, study: Sequence[str] | None = None
     return folder
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
     """Refuse a folder that is in use."""
     if folder.exists() and (not folder.is_dir() or {file.name for file in folder.iterdir()} - _LEFT_OVER):
         advice = "it holds other files" if folder.is_dir() else "it is a file"

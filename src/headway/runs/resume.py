@@ -11,7 +11,7 @@ from headway.data.own_samples import Padding
 from headway.engine.process_group import joined
 from headway.errors import UserError
 from headway.methods.method import Method
-from headway.runs import packed
+from headway.runs import packed, roster
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import Job, check_unchanged, drive
 from headway.runs.files import as_path, write_atomically
@@ -59,6 +59,8 @@ def resume(
             raise UserError(
                 f"{folder} is kept for others to check, without a checkpoint; start the run again with --out"
             )
+        if (folder / roster.NAME).is_file() and not finished(folder):
+            raise UserError(f"{folder} is a run over sites; go on with it there: headway deploy resume {folder}")
         own = given_again(
             scenario_of_run(folder),
             model=model,
@@ -74,7 +76,7 @@ def resume(
     if finished(folder):
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)
-    return drive(Job(experiment, folder, observer, called, watching, accept_changes))
+    return drive(Job(experiment, folder, observer, called, watching, accept_changes=accept_changes))
 
 
 def check_lengthens(scenario: Scenario) -> None:

@@ -12,6 +12,7 @@ from headway.engine.building import build
 from headway.engine.process_group import joined
 from headway.errors import UserError
 from headway.methods.method import Method
+from headway.runs.attendance import attendance_of
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.callbacks.of_run import every_callback
 from headway.runs.driver import Job, drive
@@ -65,6 +66,8 @@ def simulate(
         watching, called = trackers(track, kept=out is not None), hooked(callbacks)
         observer = as_observer(observer)
         place = None if out is None else as_path("out", out)
+        if settings.get("attendance") is not None:
+            settings["attendance"] = str(as_path("attendance", settings["attendance"]))
         named, objects = split_settings(
             settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
         )
@@ -73,8 +76,10 @@ def simulate(
             chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
         if chosen.seeds != 1:
             raise UserError(f"seeds is {chosen.seeds}; simulate runs one seed, compare runs several")
+        if chosen.attendance is not None:
+            chosen = chosen.changed(attendance=str(Path(chosen.attendance).expanduser().absolute()))
         built = checked_method(method)
-        experiment = build(chosen.changed(method=built.name), built, **objects)
+        experiment = build(chosen.changed(method=built.name), built, **objects, attendance=attendance_of(chosen))
         if together.size > 1:
             return drive_together(experiment, place, observer, called, watching, together)
     every_callback(experiment, called, watching)  # a mistake is reported before the folder is made

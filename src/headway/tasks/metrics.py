@@ -305,5 +305,21 @@ bits = Metric(
 )
 loss = Metric("loss", _losses, mean_of, higher_is_better=False)
 
+_OF_SUMS = (rmse, perplexity, bits)
+
+
+def sums_of(metric: Metric, rows: Rows) -> tuple[float, float] | None:
+    """The sums of some samples' rows, where the metric of many samples follows from these; else None.
+
+    The metric is `metric.value` of one row that has the sums over all samples.
+    """
+    if not isinstance(rows, Tensor) or (metric.value is not mean_of and metric not in _OF_SUMS):
+        return None
+    if rows.dim() == 1:
+        return float(rows.double().sum()), float(len(rows))
+    first, second = rows.double().sum(0).tolist()
+    return first, second
+
+
 METRICS = {one.name: one for one in (accuracy, top(3), top(5), exact_match, rmse, mae, r2, perplexity, bits)}
 """The metrics that have a name; `topK` is one for every K, and `torchmetrics:NAME` one of that library's."""

@@ -10,6 +10,7 @@ from string import Template
 from headway.report.page import clients, sections
 from headway.report.page.curves import POINTS, curves, stride
 from headway.report.page.parts import embedded, text_of, written
+from headway.report.page.sites import sites
 from headway.report.tables import caption
 from headway.runs.study import Study
 
@@ -41,7 +42,7 @@ def page(study: Study) -> str:
         comparison=sections.comparison(rows),
         legend_of_table=sections.legend_of_table(rows),
         about_curves=_about_curves(study),
-        clients=clients.distribution(rows),
+        clients=clients.distribution(rows) + sites(study),
         costs=sections.costs(study, rows),
         legend_of_costs=sections.LEGEND_OF_COSTS,
         scenario=sections.scenario(study),

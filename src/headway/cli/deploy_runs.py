@@ -1,0 +1,282 @@
+"""headway deploy rehearse, run, resume, status, stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headway.cli.deploy_options import CA, PROJECT, RUN, SERVER_STATE, SUPERLINK
+from headway.cli.ending import Ended
+from headway.cli.screen import JSON, print_json, screen, stderr_console
+from headway.errors import MachineError, RunsFailed, UserError
+
+if TYPE_CHECKING:
+    from headway.deploy.operate import Operator, Status
+    from headway.deploy.starts import Setting, Start
+
+METHOD = typer.Option("--method", help="another method than that of app.py, such as scaffold", show_default=False)
+ROUNDS = typer.Option("--rounds", help="another number of rounds than that of app.py", min=1, show_default=False)
+BUFFERS = typer.Option("--buffers", help="statistics of BatchNorm: average, keep-local or refuse", show_default=False)
+DEADLINE = typer.Option("--deadline", help="how long a round waits for replies, such as 30m", show_default=False)
+OUT = typer.Option("--out", help="folder of the run; a new one under runs/ by default", show_default=False)
+
+
+def rehearse(
+    project: Annotated[Path, PROJECT],
+    sites: Annotated[int, typer.Option(help="how many sites are played", min=1)] = 3,
+    method: Annotated[str | None, METHOD] = None,
+    rounds: Annotated[int | None, ROUNDS] = 4,
+    buffers: Annotated[str | None, BUFFERS] = None,
+    kill: Annotated[
+        str, typer.Option(help="what is killed, and in which round: site:2@3,server@1,link@4", show_default=False)
+    ] = "",
+    stranger: Annotated[
+        bool,
+        typer.Option("--stranger", help="strangers try to connect too: with an unknown key, none, no TLS, another CA"),
+    ] = False,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="sites connect through nginx, which forwards /v1/fleet/ alone")
+    ] = False,
+    deadline: Annotated[str, DEADLINE] = "3m",
+    out: Annotated[Path | None, OUT] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="keep keys, states and logs of what was started")] = False,
+    json: Annotated[bool, JSON] = False,
+) -> None:
+    """Play a whole federation on this machine, with TLS and keys, then the simulator; print the gap between the two."""
+    from headway.deploy import faults
+    from headway.deploy.project import duration
+    from headway.deploy.rehearse import Plan, rehearse
+
+    plan = Plan(
+        project,
+        sites,
+        (out or _folder("rehearsal")).absolute(),
+        method=method,
+        settings=_settings(rounds, buffers),
+        kills=faults.kills(kill, sites, rounds or 1),
+        stranger=stranger,
+        proxy=proxy,
+        keep=keep,
+        deadline=duration("--deadline", deadline),
+    )
+    console = stderr_console()
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        console.print(f"{time.monotonic() - began:5.0f} s  {line}", markup=False, highlight=False, soft_wrap=True)
+
+    found = rehearse(plan, tell)
+    if json:
+        print_json({**dataclasses.asdict(found), "folder": str(found.folder), "good": found.good})
+    else:
+        typer.echo(f"gap {found.gap:.3g} (limit {found.limit:g})\nrun: {found.folder}")
+    if not found.good:
+        raise RunsFailed(
+            "somebody was let in who must be refused"
+            if found.gap <= found.limit
+            else f"the run and its simulation differ by {found.gap:.3g}; at most {found.limit:g} was expected"
+        )
+
+
+def run(
+    project: Annotated[Path, PROJECT],
+    sites: Annotated[int | None, typer.Option(help="how many sites the first round waits for", min=1)] = None,
+    wait: Annotated[str, typer.Option(help="how long it waits for them")] = "10m",
+    deadline: Annotated[str | None, DEADLINE] = None,
+    quorum: Annotated[int | None, typer.Option(help="a round with fewer replies is void", min=1)] = None,
+    limit: Annotated[
+        str | None, typer.Option(help="how long a site trains in a round; what it has done by then counts")
+    ] = None,
+    method: Annotated[str | None, METHOD] = None,
+    rounds: Annotated[int | None, ROUNDS] = None,
+    buffers: Annotated[str | None, BUFFERS] = None,
+    out: Annotated[Path | None, OUT] = None,
+    superlink: Annotated[str | None, SUPERLINK] = None,
+    ca: Annotated[Path | None, CA] = None,
+    state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+) -> None:
+    """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
+    from headway.deploy.commands import Address
+    from headway.deploy.loading import check_method, load
+    from headway.deploy.operate import Operator
+    from headway.deploy.project import duration, read_federation
+    from headway.deploy.starts import Start, new_name
+    from headway.deploy.terms import Terms
+
+    given = read_federation(project)
+    check_method(load(project).server, method)
+    terms = Terms(
+        sites=sites or given.sites,
+        wait=duration("--wait", wait),
+        deadline=given.deadline if deadline is None else duration("--deadline", deadline),
+        quorum=quorum or given.quorum,
+        seconds=None if limit is None else duration("--limit", limit),
+    )
+    operator = Operator(
+        Address.read("--superlink", superlink or given.superlink),
+        (ca or Path(given.authority)).absolute(),
+        state.absolute(),
+    )
+    folder = (out or _folder(project.resolve().name)).absolute()
+    if folder.exists():
+        raise UserError(
+            f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW"
+        )
+    start = Start(
+        new_name(),
+        str(project.absolute()),
+        str(folder),
+        terms,
+        method=method,
+        settings=_settings(rounds, buffers),
+        superlink=str(operator.superlink),
+        authority=str(operator.authority),
+    )
+    _follow(operator, operator.submit(start))
+
+
+def resume(
+    run: Annotated[Path, RUN],
+    state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+    rounds: Annotated[int | None, ROUNDS] = None,
+    deadline: Annotated[str | None, DEADLINE] = None,
+    quorum: Annotated[int | None, typer.Option(help="a round with fewer replies is void", min=1)] = None,
+    lost_state: Annotated[
+        str | None,
+        typer.Option(help="a site whose state is gone: stop, or start-anew as a newcomer", show_default=False),
+    ] = None,
+    accept_data: Annotated[
+        list[str] | None, typer.Option(help="a site whose data has changed, and may; repeatable", show_default=False)
+    ] = None,
+) -> None:
+    """Go on with a run from its last checkpoint, after the server or the machine has died, or the run was stopped."""
+    from headway.deploy.project import duration
+    from headway.deploy.starts import new_name
+
+    operator, last = _operator(run, state)
+    before = last.terms
+    terms = dataclasses.replace(
+        before,
+        deadline=before.deadline if deadline is None else duration("--deadline", deadline),
+        quorum=before.quorum if quorum is None else quorum,
+        lost_state=lost_state or before.lost_state,
+        accept_data=tuple(accept_data or ()),
+    )
+    settings = {**last.settings, **_settings(rounds, None)}
+    if operator.run_of(last).get("status", "").startswith(("running", "starting", "pending")):
+        raise UserError(f"{run} is running; follow it with headway deploy status, or end it: headway deploy stop {run}")
+    _follow(
+        operator,
+        operator.submit(dataclasses.replace(last, name=new_name(), resume=True, terms=terms, settings=settings)),
+    )
+
+
+def status(
+    run: Annotated[Path, RUN],
+    watch: Annotated[bool, typer.Option("--watch", help="go on looking, until the run ends or Ctrl-C")] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="write it as a page too, which loads itself anew", show_default=False)
+    ] = None,
+    json: Annotated[bool, JSON] = False,
+) -> None:
+    """Where a run stands: its rounds, its sites, when each was last heard of, and what went wrong."""
+    from headway.deploy.operate import read_status
+
+    found = read_status(run)
+    if json:
+        print_json(found)
+        return
+    if page is not None:
+        _write_page(page, found)
+    if not watch:
+        screen().print(_table(found))
+        return
+    with Live(_table(found), console=screen(), auto_refresh=False) as live:
+        while not (run / "summary.json").is_file():
+            time.sleep(1)
+            found = read_status(run)
+            live.update(_table(found), refresh=True)
+            if page is not None:
+                _write_page(page, found)
+
+
+def _write_page(page: Path, found: Status) -> None:
+    """The table as a page of its own, which a browser loads anew every five seconds. It loads nothing else."""
+    from headway.runs.files import write_atomically
+
+    console = Console(file=io.StringIO(), record=True, width=110)
+    console.print(_table(found), f"\nas of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}")
+    text = console.export_html(inline_styles=True)
+    write_atomically(page, text.replace("<head>", '<head>\n<meta http-equiv="refresh" content="5">', 1).encode())
+
+
+def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway")) -> None:
+    """Stop a run. Its folder stays; headway deploy resume goes on with it."""
+    operator, last = _operator(run, state)
+    operator.stop(last)
+    typer.echo(f"stopped; go on with: headway deploy resume {run}")
+
+
+def _settings(rounds: int | None, buffers: str | None) -> dict[str, Setting]:
+    given: dict[str, Setting] = {"rounds": rounds, "buffers": buffers}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _folder(label: str) -> Path:
+    from headway.runs.files import slug
+
+    return Path("runs") / f"{slug(label)}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _operator(run: Path, state: Path) -> tuple[Operator, Start]:
+    """The server of a run, and the run's last start."""
+    from headway.deploy.commands import Address
+    from headway.deploy.operate import Operator
+    from headway.deploy.starts import Starts
+
+    last = Starts(state.absolute()).last_of(run)
+    return Operator(Address.read("superlink", last.superlink), Path(last.authority), state.absolute()), last
+
+
+def _follow(operator: Operator, start: Start) -> None:
+    """Print a run's rounds as they end, and how it ended."""
+    typer.echo(f"run: {start.out}")
+    try:
+        outcome = operator.follow(start, typer.echo)
+    except KeyboardInterrupt:
+        raise Ended(
+            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130
+        ) from None
+    assert outcome is not None, "nothing here ends the following"
+    if outcome.code == 2:
+        raise UserError(outcome.line)
+    if outcome.code:
+        raise MachineError(f"{outcome.line}; go on with: headway deploy resume {start.out}")
+    if traffic := operator.run_of(start).get("network-traffic"):
+        typer.echo(f"on the wire, by Flower's count: {traffic['total-bytes']:,} bytes")
+
+
+def _table(found: Status) -> Table:
+    """The sites of a run, one to a line."""
+    waiting = set(found["waiting_for"])
+    table = Table(
+        title=f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
+    )
+    for column in ("site", "client", "last seen", "last round that counted", "late", "lost", "now"):
+        table.add_column(column)
+    for site in found["sites"]:
+        seen = site["last_seen"]
+        ago = "never" if seen is None else f"{max(0.0, time.time() - seen):.0f} s ago"
+        now = "waited for" if site["name"] in waiting else site["code"]
+        table.add_row(
+            site["name"], str(site["index"]), ago, str(site["counted"]), str(site["late"]), str(site["lost"]), now
+        )
+    return table

@@ -1,0 +1,128 @@
+"""What `headway deploy run` tells the server's app, and what the app tells it at its end: files of the operator.
+
+Flower hands the configuration of a run to every site, so only a name goes through it. The rest lies in `STATE/starts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headway.deploy.private import append_private, private_folder, write_private
+from headway.deploy.terms import Terms
+from headway.errors import UserError, shown
+
+STATE = "HEADWAY_DEPLOY_STATE"
+"""The variable in the environment of the server's programs that has its state folder."""
+Setting = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a run: where it is kept, under which terms, and what differs from app.py."""
+
+    name: str
+    project: str
+    out: str
+    terms: Terms
+    resume: bool = False
+    method: str | None = None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    superlink: str = ""
+    authority: str = ""
+    run_id: int | None = None
+    """Flower's number of the run, once it has one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a start ended: an exit code of Headway's, and what there is to say."""
+
+    code: int
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The starts of one server, in its state folder."""
+
+    state: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.state / "starts"
+
+    def write(self, start: Start) -> None:
+        private_folder(self.folder)
+        write_private(self.folder / f"{start.name}.json", json.dumps(dataclasses.asdict(start)).encode())
+
+    def read(self, name: str) -> Start:
+        """The start of a name; a name comes from outside, so it can be no path."""
+        path = self.folder / f"{name}.json"
+        if not re.fullmatch(r"[0-9a-f]{1,64}", name) or not path.is_file():
+            raise UserError(f"there is no start {shown(name)} in {self.folder}; start runs with: headway deploy run")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        terms = content.pop("terms")
+        terms["accept_data"] = tuple(terms["accept_data"])
+        return Start(**content, terms=Terms(**terms))
+
+    def last_of(self, run: Path) -> Start:
+        """The last start of a run folder."""
+        found = sorted(self.folder.glob("*[0-9a-f].json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in found:
+            start = self.read(path.stem)
+            if Path(start.out) == run.resolve():
+                return start
+        raise UserError(f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER")
+
+    def told(self, name: str) -> Told:
+        """What the app of a start says."""
+        return Told(self.folder / f"{name}.told")
+
+    def end(self, name: str, outcome: Outcome) -> None:
+        write_private(self.folder / f"{name}.outcome", json.dumps(dataclasses.asdict(outcome)).encode())
+
+    def outcome(self, name: str) -> Outcome | None:
+        """How a start ended; None while it has not."""
+        try:
+            return Outcome(**json.loads((self.folder / f"{name}.outcome").read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+
+@dataclass
+class Told:
+    """What the server's app says for people, in a file that the operator's command reads."""
+
+    path: Path
+    read: int = 0
+
+    def add(self, line: str) -> None:
+        append_private(self.path, line)
+
+    def lines(self) -> list[str]:
+        """What was not read yet."""
+        if not self.path.is_file():
+            return []
+        whole = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        new, self.read = whole[self.read :], len(whole)
+        return new
+
+
+def new_name() -> str:
+    """A name that nobody can guess."""
+    return secrets.token_hex(8)
+
+
+def server_state() -> Path:
+    """The state folder of the server whose program this is."""
+    place = os.environ.get(STATE)
+    if place is None:
+        raise UserError("this server was not started by headway deploy serve, so it has no state folder")
+    return Path(place)
