@@ -112,7 +112,15 @@ class RankSilent(RanksLost):
 
 
 class RankFailed(MachineError):
-    """Another rank raised what Headway has no words for; its own process shows it."""
+    """Another rank raised what Headway has no words for, such as a full disk; its own process says it."""
+
+    def __init__(self, rank: int, cause: str) -> None:
+        super().__init__(f"rank {rank}: {cause}")
+        self.rank = rank
+
+
+class RanksDiffer(MachineError):
+    """The ranks of a run have come to different numbers, so that the round in hand must not be kept."""
 
 
 class _Shared(str):

@@ -30,7 +30,6 @@ from headway.errors import (
     UserError,
     is_shared,
     readable,
-    shared,
     shown,
 )
 from headway.setting_values import is_text
@@ -82,7 +81,7 @@ class resumable:
 def _in_place_of(fault: BaseException, ended: Ended) -> Ended:
     """The end of a command for a fault, with what is known of who else says it."""
     ended.said_elsewhere = _said_elsewhere(fault)
-    return shared(ended) if is_shared(fault) else ended
+    return ended
 
 
 LAUNCHED = "HEADWAY_LAUNCHED"
@@ -96,13 +95,18 @@ def this_rank() -> int:
 
 
 def _said_elsewhere(fault: BaseException) -> bool:
-    """Whether another process tells the user of a fault: of what all ranks raise, rank 0 does."""
+    """Whether another process tells the user of a fault: of what all ranks raise, rank 0 does.
+
+    Of what only one rank knows, such as that its disk is full, that one does.
+    """
     if isinstance(fault, Ended):
-        return fault.said_elsewhere or (this_rank() > 0 and is_shared(fault))
+        return fault.said_elsewhere
     if isinstance(fault, RankFailed):
         return True
     if isinstance(fault, RanksLost) and not isinstance(fault, RankSilent) and LAUNCHED in os.environ:
         return True
+    if of_the_machine(fault) is not None and not isinstance(fault, MachineError):
+        return False
     return this_rank() > 0 and (is_shared(fault) or isinstance(fault, RanksLost | KeyboardInterrupt))
 
 

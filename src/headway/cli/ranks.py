@@ -71,6 +71,8 @@ def launched(ranks: int, max_restarts: int, folder: Path, deterministic: bool, m
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from headway.cli.loopback import stay_on_this_machine
+
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what the launcher has to say is said here
@@ -83,8 +85,7 @@ def launched(ranks: int, max_restarts: int, folder: Path, deterministic: bool, m
         max_nodes=1,
         nproc_per_node=ranks,
         run_id=f"headway-{os.getpid()}",
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
+        rdzv_backend=stay_on_this_machine(),
         local_addr="127.0.0.1",
         max_restarts=max_restarts,
         monitor_interval=0.1,

@@ -32,7 +32,7 @@ _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _CONNECTING, _ATTEMPTS = timedelta(seconds=60), 5
 """How long ranks that are all there may take to connect, and how often they try."""
 _LAST_WORDS = 20.0
-"""Seconds that other ranks give rank 0 to end before them."""
+"""Seconds that other ranks give the one that has something to say to end before them."""
 
 
 def started_with() -> int:
@@ -89,21 +89,21 @@ def _connected(silence: timedelta) -> ProcessRanks:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         if dist.is_initialized():
-            group, is_over = dist.new_group(backend=backend, timeout=silence), None
+            group, has_ended = dist.new_group(backend=backend, timeout=silence), None
         else:
-            is_over = _form(backend, silence)
+            has_ended = _form(backend, silence)
             group = dist.group.WORLD
     except (RuntimeError, ValueError) as fault:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise RanksLost(f"the ranks did not find each other at {place}: {_first_line(fault)}") from fault
     assert group is not None
-    return ProcessRanks(group, silence.total_seconds(), direct, is_over)
+    return ProcessRanks(group, silence.total_seconds(), direct, has_ended)
 
 
-def _form(backend: str, silence: timedelta) -> Callable[[], bool]:
+def _form(backend: str, silence: timedelta) -> Callable[[int], bool]:
     """Form the group of all processes. A connection that is not made in time is tried again, by all together.
 
-    What is returned says whether rank 0 has ended.
+    What is returned says whether a rank has ended.
     """
     store, rank, size = next(rendezvous("env://", timeout=silence))
     meeting = _meet(store, rank, size)
@@ -125,17 +125,16 @@ def _form(backend: str, silence: timedelta) -> Callable[[], bool]:
         if all_say("failed" if reason else "connected", f"attempt {attempt}") and reason is None:
             dist.distributed_c10d._set_pg_timeout(silence, dist.group.WORLD)
             atexit.register(left)
-            if rank == 0:
-                atexit.register(_say_over, store, meeting)
-            return lambda: bool(store.check([f"{meeting}/over"]))
+            atexit.register(_say_over, store, f"{meeting}/over {rank}")
+            return lambda other: bool(store.check([f"{meeting}/over {other}"]))
         left()
     raise reason or RanksLost("another rank could not connect")
 
 
-def _say_over(store: Store, meeting: str) -> None:
-    """Rank 0 ends; who keeps the store may have ended before."""
+def _say_over(store: Store, key: str) -> None:
+    """This rank ends; who keeps the store may have ended before."""
     with contextlib.suppress(RuntimeError):
-        store.set(f"{meeting}/over", "yes")
+        store.set(key, "yes")
 
 
 def _meet(store: Store, rank: int, size: int) -> str:
@@ -180,12 +179,12 @@ class ProcessRanks:
     """The processes of a group of torch.distributed."""
 
     def __init__(
-        self, group: dist.ProcessGroup, silence: float, direct: bool, is_over: Callable[[], bool] | None = None
+        self, group: dist.ProcessGroup, silence: float, direct: bool, has_ended: Callable[[int], bool] | None = None
     ) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._group, self._silence, self._direct = group, silence, direct
-        self._is_over = is_over
-        """Whether rank 0 has ended; None where nobody says it."""
+        self._has_ended = has_ended
+        """Whether a rank has ended; None where nobody says it."""
 
     def tell(self, content: Told, fault: BaseException | None = None) -> Sequence[Told]:
         message = {"content": dict(content), "fault": None if fault is None else as_told(fault)}
@@ -242,12 +241,12 @@ class ProcessRanks:
         with self._talking(), self._at_hand(flat) as near:
             dist.recv(near, group=self._group, group_src=source)
 
-    def outlive_first(self) -> None:
-        if self.rank == 0 or self._is_over is None:
+    def outlive(self, rank: int) -> None:
+        if rank == self.rank or self._has_ended is None:
             return
         until = time.monotonic() + _LAST_WORDS
-        with contextlib.suppress(RuntimeError):  # the store has ended with rank 0
-            while time.monotonic() < until and not self._is_over():
+        with contextlib.suppress(RuntimeError):  # the store has ended with the rank that kept it
+            while time.monotonic() < until and not self._has_ended(rank):
                 time.sleep(0.05)
 
     def _is_near(self, flat: Tensor) -> bool:

@@ -82,8 +82,8 @@ class Ranks(Protocol):
     def receive(self, flat: Tensor, source: int) -> None:
         """A tensor from a rank that sends it."""
 
-    def outlive_first(self) -> None:
-        """Wait for the end of rank 0, which has something to print: whoever ends first decides how all are ended."""
+    def outlive(self, rank: int) -> None:
+        """Wait for the end of a rank that has something to print: whoever ends first decides how all are ended."""
 
 
 class Alone:
@@ -108,7 +108,7 @@ class Alone:
     def receive(self, flat: Tensor, source: int) -> None:
         raise AssertionError("there is nobody to receive from")
 
-    def outlive_first(self) -> None:
+    def outlive(self, rank: int) -> None:
         pass
 
 
@@ -128,7 +128,15 @@ def raised_by(rank: int, told: Mapping[str, object]) -> BaseException:
     if isinstance(number, int) and number:
         return Interrupted(number)
     kind = FAULTS.get(str(told["kind"]))
-    return RankFailed(f"rank {rank}: {text}") if kind is None else kind(text)
+    return RankFailed(rank, text) if kind is None else kind(text)
+
+
+def speaker(ranks: Ranks, fault: BaseException) -> int:
+    """The rank that says to the user what all ranks raise: rank 0, or the only one that knows what it was."""
+    if isinstance(fault, RankFailed):
+        return fault.rank
+    known = isinstance(fault, (*FAULTS.values(), MachineError, KeyboardInterrupt))
+    return 0 if known else ranks.rank
 
 
 @contextmanager

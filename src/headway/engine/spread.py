@@ -21,7 +21,7 @@ from headway.engine.ranks import Ranks, Told, raised_by
 from headway.engine.shares import blocks, longest_first, waves
 from headway.engine.states import ClientStates, from_row, row_bytes
 from headway.engine.sum_form import SumForm, fill, flattened
-from headway.errors import ClientError, Diverged, MachineError
+from headway.errors import ClientError, Diverged, MachineError, shared
 from headway.trees import leaves_of, moved, nbytes
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Spread:
         self.holders = np.full(experiment.population if experiment.has_client_state else 0, -1, np.int16)
         """The rank that holds the state of each client; −1 for one that never took part."""
         self._form: SumForm | None = None
+        """The form of the sum."""
+        self._form_of_each: SumForm | None = None
+        """The form of one client's fields, where the server needs each."""
         self._begin()
         if experiment.has_client_state:
             for rank, told in enumerate(ranks.tell({"clients": list(store.clients())})):
@@ -72,6 +75,7 @@ class Spread:
         """What a client holds, from the rank that has it. Every rank asks at the same time."""
         if not len(self.holders) or self.holders[client] < 0:
             return None
+        self.ranks.tell({})
         state = self.store.get(client)
         like = self.experiment.initial_client_state
         content = bytearray(nbytes(like)) if state is None else bytearray(row_bytes(state))
@@ -113,23 +117,31 @@ class Spread:
                 pairs.setdefault((source, target), []).append(client)
         if not pairs:
             return
-        self.ranks.tell({})
-        like = self.experiment.initial_client_state
-        size, waiting = nbytes(like), []
+        parcels = {
+            target: _parcel([uploads.state_of(client) for client in several])
+            for (source, target), several in pairs.items()
+            if source == self.ranks.rank
+        }
+        self.ranks.tell({})  # the states were read: a disk that fails is heard of before anybody waits for a parcel
+        waiting = []
         for (source, target), several in sorted(pairs.items()):
             if source == self.ranks.rank:
-                held = [uploads.state_of(client) for client in several]
-                content = b"".join(row_bytes(state) for state in held if state is not None)
-                waiting.append(self.ranks.send(torch.frombuffer(bytearray(content), dtype=torch.uint8), target))
+                waiting.append(self.ranks.send(parcels[target], target))
             elif target == self.ranks.rank:
-                flat = torch.empty(size * len(several), dtype=torch.uint8)
-                self.ranks.receive(flat, source)
-                content = flat.numpy().tobytes()
-                for at, client in enumerate(several):
-                    state = from_row(content[at * size : (at + 1) * size], like)
-                    self._borrowed[client] = moved(state, self.experiment.device)
+                self._unpack(several, source)
         for wait in waiting:
             wait()
+
+    def _unpack(self, clients: Sequence[int], source: int) -> None:
+        """Receive the states of these clients from a rank."""
+        like = self.experiment.initial_client_state
+        size = nbytes(like)
+        flat = torch.empty(size * len(clients), dtype=torch.uint8)
+        self.ranks.receive(flat, source)
+        content = flat.numpy().tobytes()
+        for at, client in enumerate(clients):
+            state = from_row(content[at * size : (at + 1) * size], like)
+            self._borrowed[client] = moved(state, self.experiment.device)
 
     def exchange(self, uploads: Aggregator) -> None:
         """Everybody's reports and failures of the turn, in the order of the cohort; in deterministic mode the sum."""
@@ -137,8 +149,7 @@ class Spread:
             place: row for places, rows in uploads.reports for place, row in zip(places, rows.tolist(), strict=True)
         }
         own = [place for place in self._wave if self._trainers[place] == self.ranks.rank]
-        first = uploads.parts[0] if uploads.parts else uploads.total
-        form = None if first is None else SumForm.of(first)
+        forms = _forms(uploads)
         faults = {place: uploads.failures.faults[place] for place in own if place in uploads.failures.faults}
         told = self.ranks.tell(
             {
@@ -146,24 +157,38 @@ class Spread:
                 "faults": [[place, type(fault).__name__, str(fault)] for place, fault in faults.items()],
                 "samples": uploads.samples - self._counted[0],
                 "computed": uploads.computed - self._counted[1],
-                "form": form.written if form is not None and self._form is None else "",
+                "forms": [form.digest for form in forms],
             }
         )
-        self._agree_on_form(form, [str(one["form"]) for one in told])
+        self._agree_on_forms(forms, [cast(list[str], one["forms"]) for one in told])
         self._take_over(uploads, told)
         if self._chain is not None:
             if self._form is not None:
                 self._chain.add(uploads.parts, self._form, self.experiment.device)
             uploads.parts.clear()
 
-    def _agree_on_form(self, own: SumForm | None, told: Sequence[str]) -> None:
-        """The form of the sum is that of the first rank that has one, also for those that have had no client yet."""
-        if self._form is None:
-            self._form = next((SumForm(written) for written in told if written), None)
-        if own is not None and self._form is not None and own.shapes != self._form.shapes:
-            raise MachineError(
-                f"rank {self.ranks.rank} has other fields or shapes than the first: the method or the model differs"
+    def _agree_on_forms(self, own: Sequence[SumForm], digests: Sequence[Sequence[str]]) -> None:
+        """The forms are those of the first rank that has any, also for those that have had no client yet.
+
+        They are told anew where a round's uploads have others than those of the round before.
+        """
+        known = [form.digest for form in (self._form, self._form_of_each) if form is not None]
+        found = {rank: list(theirs) for rank, theirs in enumerate(digests) if theirs}
+        if all(theirs == known for theirs in found.values()):
+            return
+        first = next(iter(found))
+        odd = next((rank for rank, theirs in found.items() if theirs != found[first]), None)
+        if odd is not None or self._reports:
+            raise shared(
+                MachineError(
+                    f"rank {first if odd is None else odd} has other fields or shapes than those before it: the method "
+                    "or the model differs"
+                )
             )
+        told = self.ranks.tell({"forms": [form.written for form in own]})
+        written = cast(list[str], told[first]["forms"])
+        self._form = SumForm(written[0])
+        self._form_of_each = SumForm(written[1]) if len(written) > 1 else None
 
     def _take_over(self, uploads: Aggregator, told: Sequence[Told]) -> None:
         """Put what all ranks have told beside each other."""
@@ -208,12 +233,12 @@ class Spread:
 
     def _gather_each(self, uploads: Aggregator) -> None:
         """Each client's fields, from the rank that trained it."""
-        assert self._form is not None
-        device, names = self.experiment.device, uploads.each_names
+        assert self._form_of_each is not None
+        device = self.experiment.device
         arrived = [place for place in sorted(self._trainers) if place not in uploads.failures.faults]
         for source in range(self.ranks.size):
             places = [place for place in arrived if self._trainers[place] == source]
-            rooms = {place: self._form.fields_room(device, names) for place in places}
+            rooms = {place: self._form_of_each.room(device)["fields"] for place in places}
             if source == self.ranks.rank:
                 rooms = {place: uploads.each[place] for place in places}
             if not leaves_of(rooms):
@@ -232,3 +257,23 @@ class Spread:
         for client, rank in self._where.items():
             self.holders[client] = rank
         self._begin()
+
+
+def _forms(uploads: Aggregator) -> list[SumForm]:
+    """The form of this rank's sum and, where the server needs each upload, that of one; none before its first client.
+
+    One upload may have whole numbers, which the sum has not.
+    """
+    first = uploads.parts[0] if uploads.parts else uploads.total
+    if first is None:
+        return []
+    if not uploads.keeps_each:
+        return [SumForm.of(first)]
+    one = next(iter(uploads.each.values()))
+    return [SumForm.of(first), SumForm.of({"fields": one, "buffers": {}, "measures": {}})]
+
+
+def _parcel(states: Sequence[ClientState | None]) -> Tensor:
+    """The bytes of several clients' states."""
+    content = b"".join(row_bytes(state) for state in states if state is not None)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)

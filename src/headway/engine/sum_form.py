@@ -5,8 +5,9 @@ A rank that has had no client yet does not know which fields a method uploads, s
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
@@ -65,15 +66,15 @@ class SumForm:
         return cls(json.dumps(written))
 
     @cached_property
-    def shapes(self) -> dict[str, object]:
-        """Names, types and shapes: what all ranks must have alike."""
+    def digest(self) -> str:
+        """Of names, types and shapes: what all ranks must have alike."""
 
         def bare(node: object) -> object:
             if not isinstance(node, dict):
                 return node
             return {name: bare(child) for name, child in node.items() if name != "strides"}
 
-        return {name: bare(child) for name, child in json.loads(self.written).items()}
+        return hashlib.sha256(json.dumps(bare(json.loads(self.written))).encode()).hexdigest()[:16]
 
     def room(self, device: torch.device) -> Averaged:
         """Tensors of this form, to be filled."""
@@ -83,11 +84,6 @@ class SumForm:
             "buffers": {name: _room(leaf, device) for name, leaf in written["buffers"].items()},
             "measures": {name: _room(leaf, device) for name, leaf in written["measures"].items()},
         }
-
-    def fields_room(self, device: torch.device, names: Sequence[str] | None = None) -> dict[str, Vector]:
-        """Room for one client's fields, or for those of these names."""
-        fields: dict[str, dict[str, _Leaf]] = json.loads(self.written)["fields"]
-        return self._fields({name: fields[name] for name in (fields if names is None else names)}, device)
 
     def _fields(self, fields: Mapping[str, Mapping[str, _Leaf]], device: torch.device) -> dict[str, Vector]:
         return {

@@ -129,23 +129,34 @@ class Checkpoint:
     def exists(self) -> bool:
         return self.manifest.is_file()
 
-    def save(self, progress: Progress, store: ClientStates, executor: str, rounds: str = "") -> None:
-        """Write the state after a round; `rounds` is the checksum of the numbers in rounds.jsonl up to it."""
+    def save(
+        self, progress: Progress, store: ClientStates, executor: str, rounds: str = "", *, waits: bool = True
+    ) -> None:
+        """Write the state after a round; `rounds` is the checksum of the numbers in rounds.jsonl up to it.
+
+        Unless it `waits`, the other ranks go on while rank 0 writes, and hear in their next exchange of what failed.
+        """
         if (progress.round, self.facts.stopped) == (self.committed, self._stopped):
             return  # it is there already
-        with all_or_none(self.ranks):
-            if self.committed is None and self.ranks.rank == 0:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                if self.rows.used:
-                    self.rows.create()
-        self.ranks.tell({})
+        if self.committed is None:
+            self._begin()
         with all_or_none(self.ranks):
             written = self._save_clients(store)
             if self.ranks.rank == 0:
                 self._commit(progress, executor, rounds, written)
-        self.ranks.tell({})
+        if waits:
+            self.ranks.tell({})
         self.committed, self._stopped = progress.round, self.facts.stopped
         store.saved()
+
+    def _begin(self) -> None:
+        """Make the folder, and the file in which all ranks write."""
+        with all_or_none(self.ranks):
+            if self.ranks.rank == 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if self.rows.used:
+                    self.rows.create()
+        self.ranks.tell({})
 
     def _save_clients(self, store: ClientStates) -> list[Written]:
         """Write the states that changed since the last checkpoint; what all ranks have written."""

@@ -33,6 +33,7 @@ from headway.errors import (
     Interrupted,
     MachineError,
     RankFailed,
+    RanksDiffer,
     RanksLost,
     ServerDiverged,
     UserError,
@@ -295,7 +296,7 @@ class _Run:
         odd = next((rank for rank, one in enumerate(told) if one["norm"] != told[0]["norm"]), None)
         if odd is not None:
             raise shared(
-                MachineError(
+                RanksDiffer(
                     f"round {self.progress.round}: rank {odd} has another model than rank 0, so its machine computes "
                     "other numbers; use machines and versions of one kind"
                 )
@@ -330,14 +331,14 @@ class _Run:
         self.calls.start(job.experiment, job.folder, executor, self.progress, self.past, saved)
         self.reason = self.reason or self.calls.stopped
 
-    def _save(self) -> None:
-        """Write a checkpoint, where the run has a folder."""
+    def _save(self, *, waits: bool = True) -> None:
+        """Write a checkpoint, where the run has a folder; where nobody waits, the other ranks go on meanwhile."""
         if self.checkpoint is None:
             return
         with self.pace.saving():
             if self.file is not None:
                 os.fsync(self.file.fileno())  # the rounds before the checkpoint that counts on them
-            self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers)
+            self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers, waits=waits)
         self.calls.saved(self.progress.round)
 
     def _take(self, record: RoundRecord, progress: Progress, request: StopRequest) -> None:
@@ -356,7 +357,8 @@ class _Run:
         self.reason = self.reason or self.calls.stopped
         due = self._agree(request, self.pace.due(progress.round))
         if self.reason is not None or due:
-            self._save()  # before the observer sees it: saved every round, no round that was seen is trained again
+            # before the observer sees it: saved every round, no round that was seen is trained again
+            self._save(waits=self.reason is not None or self.signal is not None)
         if "failures" in record and not self.failures_reported:
             self.failures_reported = True
             observer.tell(in_words(record))
@@ -364,8 +366,8 @@ class _Run:
 
     def _fail(self, fault: Exception) -> None:
         """Save the last good round, and write down why the run ended; on every rank, where all can still talk."""
-        if isinstance(fault, RanksLost | RankFailed):
-            return
+        if isinstance(fault, RanksLost | RankFailed | RanksDiffer):
+            return  # nobody can talk any more, or what is there is wrong
         if isinstance(fault, Diverged | ClientError | MachineError) and not isinstance(fault, ServerDiverged):
             self._save()  # a failing client or worker changed nothing: what is there is the last good round
         first = self.job.ranks.rank == 0

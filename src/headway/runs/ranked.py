@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headway.engine.experiment import Experiment
-from headway.engine.ranks import Ranks, all_or_none, check_same, told_by_first
+from headway.engine.ranks import Ranks, all_or_none, check_same, speaker, told_by_first
 from headway.errors import is_shared
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.of_run import every_callback
@@ -27,13 +27,13 @@ from headway.trees import leaves_of
 
 @contextmanager
 def together_to_the_end(ranks: Ranks) -> Iterator[None]:
-    """A fault inside is raised on every rank, and rank 0 has said what it is when the others end."""
+    """A fault inside is raised on every rank, and one has said what it is when the others end."""
     try:
         with all_or_none(ranks):
             yield
     except BaseException as fault:
         if is_shared(fault):
-            ranks.outlive_first()
+            ranks.outlive(speaker(ranks, fault))
         raise
 
 
