@@ -30,7 +30,8 @@ from headway.errors import ClientError, UserError
 from headway.methods.spelling import method
 from headway.random import built
 from headway.runs import shared_folder
-from headway.runs.driver import Job, drive
+from headway.runs.driver import drive
+from headway.runs.job import Job
 from headway.runs.observer import Silent
 from headway.runs.ranked import drive_together, go_on_together
 from headway.runs.reserve import reserve

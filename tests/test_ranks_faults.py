@@ -26,7 +26,8 @@ from headway.random import built
 from headway.runs.callbacks.hooks import hooked
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.client_rows import ClientRows
-from headway.runs.driver import Job, drive
+from headway.runs.driver import drive
+from headway.runs.job import Job
 from headway.runs.observer import Silent
 from headway.runs.ranked import drive_together
 from headway.runs.reserve import reserve

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from headway.bench.result import WorkloadResult
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+RANKS = typer.Option(
+    help="numbers of ranks, with commas, such as 1,2,4: the rounds of auto, pfl or an executor on each",
+    show_default=False,
+)
 
 
 def bench(
@@ -38,13 +42,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    ranks: Annotated[
-        str | None,
-        typer.Option(
-            help="numbers of ranks, with commas, such as 1,2,4: the rounds of auto, pfl or an executor on each",
-            show_default=False,
-        ),
-    ] = None,
+    ranks: Annotated[str | None, RANKS] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
     json: Annotated[bool, JSON] = False,
     out: Annotated[

@@ -34,9 +34,10 @@ from headway.runs import folder as folders
 from headway.runs import roster
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.callbacks.of_run import every_callback
-from headway.runs.driver import Job, drive
+from headway.runs.driver import drive
 from headway.runs.files import as_path, slug
 from headway.runs.given import checked_method
+from headway.runs.job import Job
 from headway.runs.load import loaded
 from headway.runs.observer import Observer, as_observer
 from headway.runs.reserve import check_free, reserve

@@ -109,6 +109,17 @@ def _checked_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def _given(
+    scenario: Scenario, clients: OwnClients | None, test: object, task: OwnTask | None, padding: Padding
+) -> Federation | None:
+    """The user's own clients and test data; None where the scenario names the data."""
+    if clients is not None or test is not None:
+        return _own_federation(clients, test, "own" if task is not None else scenario.task, padding)
+    if padding is not None:
+        raise UserError("padding fills samples of your own, but none are given: clients=[…]; leave padding out")
+    return None
+
+
 def build(
     scenario: Scenario,
     method: Method,
@@ -129,10 +140,8 @@ def build(
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
-    if clients is not None or test is not None:
-        federation = _own_federation(clients, test, "own" if task is not None else scenario.task, padding)
-    elif padding is not None:
-        raise UserError("padding fills samples of your own, but none are given: clients=[…]; leave padding out")
+    if federation is None:
+        federation = _given(scenario, clients, test, task, padding)
     if federation is not None:
         scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
     else:
@@ -148,9 +157,8 @@ def build(
     scenario = _settled(scenario, method, len(federation.clients))
     split = federation
     if method.pooled:
-        federation = dataclasses.replace(
-            federation, clients=[np.concatenate(list(federation.clients))], client_tests=None
-        )
+        together = [np.concatenate(list(federation.clients))]
+        federation = dataclasses.replace(federation, clients=together, client_tests=None)
     _check_cohort(scenario, method, federation, attendance)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)

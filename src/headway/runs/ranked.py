@@ -11,12 +11,13 @@ from headway.engine.ranks import Ranks, all_or_none, check_same, speaker, told_b
 from headway.errors import is_shared
 from headway.runs.callbacks.hooks import Callback, Hooked
 from headway.runs.callbacks.of_run import every_callback
-from headway.runs.driver import Job, check_unchanged, drive
+from headway.runs.driver import drive
 from headway.runs.execution import of_clients_alone
 from headway.runs.files import checksum
 from headway.runs.fingerprints import fingerprints
 from headway.runs.folder import finished
 from headway.runs.folder import scenario as scenario_in
+from headway.runs.job import Job, check_unchanged
 from headway.runs.load import loaded, warned_if_unchecked
 from headway.runs.observer import Observer, Silent
 from headway.runs.reserve import reserve

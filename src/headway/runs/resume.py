@@ -13,10 +13,11 @@ from headway.errors import UserError
 from headway.methods.method import Method
 from headway.runs import packed, roster
 from headway.runs.callbacks.hooks import Callbacks, hooked
-from headway.runs.driver import Job, check_unchanged, drive
+from headway.runs.driver import drive
 from headway.runs.files import as_path, write_atomically
 from headway.runs.folder import finished, sealed
 from headway.runs.given import Clients, Metrics, given_again
+from headway.runs.job import Job, check_unchanged
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
 from headway.runs.observer import Observer, as_observer
 from headway.runs.ranked import go_on_together, together_to_the_end

@@ -15,9 +15,10 @@ from headway.methods.method import Method
 from headway.runs.attendance import attendance_of
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.callbacks.of_run import every_callback
-from headway.runs.driver import Job, drive
+from headway.runs.driver import drive
 from headway.runs.files import as_path
 from headway.runs.given import Clients, Metrics, checked_method, split_settings
+from headway.runs.job import Job
 from headway.runs.observer import Observer, as_observer
 from headway.runs.ranked import drive_together, together_to_the_end
 from headway.runs.reserve import reserve

@@ -15,11 +15,11 @@ from headway.measure.headline import SMOOTHED, Headline, headline, metrics_of
 from headway.methods.spelling import method as spelled
 from headway.records import MetricRecord, RoundRecord, value_of
 from headway.runs import splits
-from headway.runs.driver import check_unchanged
 from headway.runs.files import read_checked, write_checked
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import OwnObjects
+from headway.runs.job import check_unchanged
 from headway.runs.observer import Observer, Unwatched
 from headway.runs.resume import lengthen
 from headway.runs.series import PlannedRun, Series, seeded
