@@ -105,10 +105,11 @@ def run(
 ) -> None:
     """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
     from headway.deploy.commands import Address
+    from headway.deploy.deployable import check_quorum
     from headway.deploy.loading import check_method, load
     from headway.deploy.operate import Operator
     from headway.deploy.project import duration, read_federation
-    from headway.deploy.starts import Start, new_name
+    from headway.deploy.starts import Start, Starts, new_name
     from headway.deploy.terms import Terms
 
     given = read_federation(project)
@@ -120,6 +121,7 @@ def run(
         quorum=quorum or given.quorum,
         seconds=None if limit is None else duration("--limit", limit),
     )
+    check_quorum(terms.quorum, terms.sites)
     operator = Operator(
         Address.read("--superlink", superlink or given.superlink),
         (ca or Path(given.authority)).absolute(),
@@ -129,6 +131,11 @@ def run(
     if folder.exists():
         raise UserError(
             f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW"
+        )
+    if (before := Starts(operator.state).latest(folder)) and operator.runs(before):
+        raise UserError(
+            f"a run that waits for its sites has {folder} already; end it: headway deploy stop {folder}, or give "
+            "another folder: --out NEW"
         )
     start = Start(
         new_name(),
@@ -171,7 +178,7 @@ def resume(
         accept_data=tuple(accept_data or ()),
     )
     settings = {**last.settings, **_settings(rounds, None)}
-    if operator.run_of(last).get("status", "").startswith(("running", "starting", "pending")):
+    if operator.runs(last):
         raise UserError(f"{run} is running; follow it with headway deploy status, or end it: headway deploy stop {run}")
     _follow(
         operator,
@@ -190,6 +197,10 @@ def status(
     """Where a run stands: its rounds, its sites, when each was last heard of, and what went wrong."""
     from headway.deploy.operate import read_status
 
+    if json and (watch or page is not None):
+        raise UserError("--json prints the status once; leave out --watch and --page")
+    if page is not None and not page.absolute().parent.is_dir():
+        raise UserError(f"--page is {page}; the folder {page.parent} is missing: make it, or give another")
     found = read_status(run)
     if json:
         print_json(found)
@@ -222,7 +233,7 @@ def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path(
     """Stop a run. Its folder stays; headway deploy resume goes on with it."""
     operator, last = _operator(run, state)
     operator.stop(last)
-    typer.echo(f"stopped; go on with: headway deploy resume {run}")
+    typer.echo(f"stopped; go on with: headway deploy resume {run} --state {operator.state}")
 
 
 def _settings(rounds: int | None, buffers: str | None) -> dict[str, Setting]:
@@ -253,7 +264,9 @@ def _follow(operator: Operator, start: Start) -> None:
         outcome = operator.follow(start, typer.echo)
     except KeyboardInterrupt:
         raise Ended(
-            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130
+            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop {start.out} "
+            f"--state {operator.state}",
+            130,
         ) from None
     assert outcome is not None, "nothing here ends the following"
     if outcome.code == 2:

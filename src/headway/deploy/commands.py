@@ -18,6 +18,8 @@ SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower's programs reach nobody but each other: both are on by default."""
 CONNECTION = "headway"
 """The name of the server in Flower's settings."""
+DATABASE = "superlink.db"
+"""The file of a server's state folder that has its nodes and runs."""
 QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
 """How often a new task is looked for, in seconds; one second by default."""
 
@@ -87,7 +89,7 @@ def superlink(files: ServerFiles, address: Address, state: Path, *, health: int 
         *("--ssl-keyfile", str(files.key)),
         "--enable-supernode-auth",
         *("--host", address.host, "--port", str(address.port)),
-        *("--database", str(state / "superlink.db")),
+        *("--database", str(state / DATABASE)),
         "--disable-runtime-dependency-installation",
     ]
     return Command(tuple(arguments), {**surroundings(state), STATE: str(state)})

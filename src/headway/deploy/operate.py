@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
-from headway.deploy.commands import CONNECTION, Address, connection, program, surroundings
+from headway.deploy.commands import CONNECTION, DATABASE, Address, connection, program, surroundings
 from headway.deploy.journal import SiteStatus
 from headway.deploy.keys import check_name
 from headway.deploy.starts import Outcome, Start, Starts
@@ -40,6 +40,10 @@ class Operator:
 
     def flower(self, *words: str, seconds: float = 120) -> dict[str, object]:
         """What one of Flower's commands answers; what it refuses is a mistake of the user's in one line."""
+        if not (self.state / DATABASE).is_file():
+            raise UserError(
+                f"{self.state} is not the state folder of a server; give that of headway deploy serve: --state FOLDER"
+            )
         around = surroundings(self.state)
         connection(Path(around["FLWR_HOME"]), self.superlink, self.authority)
         command = [program("flwr"), *words, "--format", "json"]
@@ -82,10 +86,18 @@ class Operator:
         starts = Starts(self.state)
         starts.write(start)
         setting = f'{CONNECTION}="{start.name}"'
-        number = self.flower("run", start.project, CONNECTION, "--run-config", setting)["run-id"]
+        try:
+            number = self.flower("run", start.project, CONNECTION, "--run-config", setting)["run-id"]
+        except (UserError, MachineError):
+            starts.forget(start.name)
+            raise
         begun = dataclasses.replace(start, run_id=int(str(number)))
         starts.write(begun)
         return begun
+
+    def runs(self, start: Start) -> bool:
+        """Whether the run of a start has not ended."""
+        return self.run_of(start).get("status", "").startswith(("running", "starting", "pending"))
 
     def run_of(self, start: Start) -> FlowerRun:
         """What Flower says of the run of a start."""
