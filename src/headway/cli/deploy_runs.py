@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -206,33 +204,40 @@ def status(
         print_json(found)
         return
     if page is not None:
-        _write_page(page, found)
+        _write_page(page, found, _ended(run, found))
     if not watch:
         screen().print(_table(found))
         return
     with Live(_table(found), console=screen(), auto_refresh=False) as live:
-        while not (run / "summary.json").is_file():
+        while not _ended(run, found):
             time.sleep(1)
             found = read_status(run)
             live.update(_table(found), refresh=True)
             if page is not None:
-                _write_page(page, found)
+                _write_page(page, found, _ended(run, found))
 
 
-def _write_page(page: Path, found: Status) -> None:
-    """The table as a page of its own, which a browser loads anew every five seconds. It loads nothing else."""
+def _ended(run: Path, found: Status) -> bool:
+    """Whether nothing more will happen in a run's folder by itself."""
+    return found.get("stopped", False) or (run / "summary.json").is_file()
+
+
+def _write_page(page: Path, found: Status, ended: bool) -> None:
+    """The table as a page of its own, which a browser loads anew while the run goes on. It loads nothing else."""
+    from headway.cli import status_page
     from headway.runs.files import write_atomically
 
-    console = Console(file=io.StringIO(), record=True, width=110)
-    console.print(_table(found), f"\nas of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}")
-    text = console.export_html(inline_styles=True)
-    write_atomically(page, text.replace("<head>", '<head>\n<meta http-equiv="refresh" content="5">', 1).encode())
+    note = f"as of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}" + ("; the run has ended" * ended)
+    write_atomically(page, status_page.page(_title(found), COLUMNS, _rows(found), note, not ended).encode())
 
 
 def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway")) -> None:
     """Stop a run. Its folder stays; headway deploy resume goes on with it."""
+    from headway.deploy.operate import mark_stopped
+
     operator, last = _operator(run, state)
     operator.stop(last)
+    mark_stopped(run)
     typer.echo(f"stopped; go on with: headway deploy resume {run} --state {operator.state}")
 
 
@@ -277,19 +282,29 @@ def _follow(operator: Operator, start: Start) -> None:
         typer.echo(f"on the wire, by Flower's count: {traffic['total-bytes']:,} bytes")
 
 
-def _table(found: Status) -> Table:
-    """The sites of a run, one to a line."""
-    waiting = set(found["waiting_for"])
-    table = Table(
-        title=f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
-    )
-    for column in ("site", "client", "last seen", "last round that counted", "late", "lost", "now"):
-        table.add_column(column)
+COLUMNS = ("site", "client", "last seen", "last round that counted", "late", "lost", "now")
+
+
+def _title(found: Status) -> str:
+    title = f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
+    return title + (", stopped" if found.get("stopped") else "")
+
+
+def _rows(found: Status) -> list[tuple[str, ...]]:
+    """What there is to say of each site."""
+    waiting, rows = set(found["waiting_for"]), []
     for site in found["sites"]:
         seen = site["last_seen"]
         ago = "never" if seen is None else f"{max(0.0, time.time() - seen):.0f} s ago"
         now = "waited for" if site["name"] in waiting else site["code"]
-        table.add_row(
-            site["name"], str(site["index"]), ago, str(site["counted"]), str(site["late"]), str(site["lost"]), now
-        )
+        numbers = (str(site[name]) for name in ("counted", "late", "lost"))
+        rows.append((site["name"], str(site["index"]), ago, *numbers, now))
+    return rows
+
+
+def _table(found: Status) -> Table:
+    """The sites of a run, one to a line."""
+    table = Table(*COLUMNS, title=_title(found))
+    for row in _rows(found):
+        table.add_row(*row)
     return table

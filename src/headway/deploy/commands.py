@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,19 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def check_free(name: str, address: Address) -> None:
+    """Refuse an address that another program listens at; `name` is the flag that has it."""
+    with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the program itself does
+        try:
+            one.bind((address.host, address.port))
+        except OSError as fault:
+            raise UserError(
+                f"{name} is {address}, where nothing can listen: {fault.strerror or fault}; end the other program, or "
+                "give another"
+            ) from None
 
 
 def program(name: str) -> str:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from headway.deploy.commands import CONNECTION, DATABASE, Address, connection, program, surroundings
 from headway.deploy.journal import SiteStatus
 from headway.deploy.keys import check_name
 from headway.deploy.starts import Outcome, Start, Starts
 from headway.errors import MachineError, UserError, shown
+from headway.runs.files import write_json
 from headway.runs.roster import STATUS
 
 LOOK = 0.5
@@ -160,6 +161,8 @@ class Status(TypedDict):
     sites: list[SiteStatus]
     void: int
     updated: float
+    stopped: NotRequired[bool]
+    """Whether the operator stopped the run; a run that goes on writes the file anew."""
 
 
 def read_status(run: Path) -> Status:
@@ -168,6 +171,12 @@ def read_status(run: Path) -> Status:
     if not path.is_file():
         raise UserError(f"{shown(str(run))} has no status.json; it is not the folder of a deployment that has begun")
     return cast(Status, json.loads(path.read_text(encoding="utf-8")))
+
+
+def mark_stopped(run: Path) -> None:
+    """Write down that a run was stopped, for whoever watches it; nothing where it had not begun."""
+    if (run / STATUS).is_file():
+        write_json(run / STATUS, {**read_status(run), "waiting_for": [], "stopped": True})
 
 
 @dataclass
