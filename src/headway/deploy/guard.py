@@ -2,7 +2,7 @@
 
 python guard.py MARK FOLDER KEEP: reads standard input to its end, which comes when the rehearsal has ended, however it
 did. Unless the last word was "done", every process with MARK in its environment, or whose output goes to a file of
-FOLDER, is killed, and FOLDER is removed unless KEEP is "keep". It imports nothing of Headway, so that it starts at once.
+FOLDER, is killed, and FOLDER is removed unless KEEP is "keep". It imports nothing of Headway, so it starts at once.
 """
 
 from __future__ import annotations
