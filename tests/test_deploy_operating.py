@@ -356,6 +356,35 @@ def test_the_guard_ends_what_a_killed_rehearsal_leaves(number: int) -> None:
     alone.stdout.close()
 
 
+UNMARKED = "import os, sys, time; os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)'], {})"
+
+
+@HAS_PROC
+def test_a_part_that_loses_its_mark_is_found_by_its_log() -> None:
+    """As nginx does, which writes its title over its environment."""
+    with processes.Stage() as stage:
+        child = stage.start("one", Command((sys.executable, "-c", UNMARKED)))
+        assert processes.wait_until(lambda: not list(guard.marked(stage.mark)), 30, [child])
+        assert stage.left() == [child.process.pid]
+    assert child.process.returncode == -signal.SIGTERM
+    assert stage.left() == []
+
+
+@HAS_PROC
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_the_proxy_of_a_rehearsal_is_ended_with_its_workers(tmp_path: Path) -> None:
+    (port,) = processes.free_ports(1)
+    rule = f"server {{ listen 127.0.0.1:{port}; return 404; }}\n"
+    with processes.Stage() as stage:
+        path = stage.folder / "nginx.conf"
+        path.write_text(units.own_nginx(stage.folder, rule), encoding="utf-8")
+        child = stage.start("proxy", Command((commands.nginx(), "-p", str(stage.folder), "-c", str(path))))
+        assert processes.wait_until(lambda: processes.listens(port), 30, [child])
+        assert child.process.pid in stage.left()
+    assert stage.left() == []
+    assert not processes.listens(port)
+
+
 @HAS_PROC
 def test_a_part_that_ends_is_a_failure_with_its_last_words() -> None:
     with processes.Stage() as stage:

@@ -99,6 +99,8 @@ def serve(
             raise UserError("serve --proxy needs the server's name, as sites reach it: --host fl.example.org")
         typer.echo(units.proxy(files, commands.Address.read("--listen", listen), host, where), nl=False)
         return
+    if not (show or unit):
+        commands.check_free("--address", where)
     _become(commands.superlink(files, where, state.resolve()), "Headway's server (Flower SuperLink)", state, show, unit)
 
 
@@ -130,6 +132,8 @@ def join(
     address = commands.Address.read("--superlink", superlink)
     place = None if data is None else data.resolve()
     site = commands.Site(name, secret.resolve(), ca.resolve(), address, state.resolve(), place, port)
+    if not (show or unit):
+        commands.check_free("--port", commands.Address("127.0.0.1", port))
     _become(commands.supernode(site), f"Headway's site {name} (Flower SuperNode)", state, show, unit, gpu)
 
 

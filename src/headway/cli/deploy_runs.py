@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -105,10 +103,11 @@ def run(
 ) -> None:
     """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
     from headway.deploy.commands import Address
+    from headway.deploy.deployable import check_quorum
     from headway.deploy.loading import check_method, load
     from headway.deploy.operate import Operator
     from headway.deploy.project import duration, read_federation
-    from headway.deploy.starts import Start, new_name
+    from headway.deploy.starts import Start, Starts, new_name
     from headway.deploy.terms import Terms
 
     given = read_federation(project)
@@ -120,6 +119,7 @@ def run(
         quorum=quorum or given.quorum,
         seconds=None if limit is None else duration("--limit", limit),
     )
+    check_quorum(terms.quorum, terms.sites)
     operator = Operator(
         Address.read("--superlink", superlink or given.superlink),
         (ca or Path(given.authority)).absolute(),
@@ -129,6 +129,11 @@ def run(
     if folder.exists():
         raise UserError(
             f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW"
+        )
+    if (before := Starts(operator.state).latest(folder)) and operator.runs(before):
+        raise UserError(
+            f"a run that waits for its sites has {folder} already; end it: headway deploy stop {folder}, or give "
+            "another folder: --out NEW"
         )
     start = Start(
         new_name(),
@@ -171,7 +176,7 @@ def resume(
         accept_data=tuple(accept_data or ()),
     )
     settings = {**last.settings, **_settings(rounds, None)}
-    if operator.run_of(last).get("status", "").startswith(("running", "starting", "pending")):
+    if operator.runs(last):
         raise UserError(f"{run} is running; follow it with headway deploy status, or end it: headway deploy stop {run}")
     _follow(
         operator,
@@ -190,39 +195,50 @@ def status(
     """Where a run stands: its rounds, its sites, when each was last heard of, and what went wrong."""
     from headway.deploy.operate import read_status
 
+    if json and (watch or page is not None):
+        raise UserError("--json prints the status once; leave out --watch and --page")
+    if page is not None and not page.absolute().parent.is_dir():
+        raise UserError(f"--page is {page}; the folder {page.parent} is missing: make it, or give another")
     found = read_status(run)
     if json:
         print_json(found)
         return
     if page is not None:
-        _write_page(page, found)
+        _write_page(page, found, _ended(run, found))
     if not watch:
         screen().print(_table(found))
         return
     with Live(_table(found), console=screen(), auto_refresh=False) as live:
-        while not (run / "summary.json").is_file():
+        while not _ended(run, found):
             time.sleep(1)
             found = read_status(run)
             live.update(_table(found), refresh=True)
             if page is not None:
-                _write_page(page, found)
+                _write_page(page, found, _ended(run, found))
 
 
-def _write_page(page: Path, found: Status) -> None:
-    """The table as a page of its own, which a browser loads anew every five seconds. It loads nothing else."""
+def _ended(run: Path, found: Status) -> bool:
+    """Whether nothing more will happen in a run's folder by itself."""
+    return found.get("stopped", False) or (run / "summary.json").is_file()
+
+
+def _write_page(page: Path, found: Status, ended: bool) -> None:
+    """The table as a page of its own, which a browser loads anew while the run goes on. It loads nothing else."""
+    from headway.cli import status_page
     from headway.runs.files import write_atomically
 
-    console = Console(file=io.StringIO(), record=True, width=110)
-    console.print(_table(found), f"\nas of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}")
-    text = console.export_html(inline_styles=True)
-    write_atomically(page, text.replace("<head>", '<head>\n<meta http-equiv="refresh" content="5">', 1).encode())
+    note = f"as of {time.strftime('%H:%M:%S', time.localtime(found['updated']))}" + ("; the run has ended" * ended)
+    write_atomically(page, status_page.page(_title(found), COLUMNS, _rows(found), note, not ended).encode())
 
 
 def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway")) -> None:
     """Stop a run. Its folder stays; headway deploy resume goes on with it."""
+    from headway.deploy.operate import mark_stopped
+
     operator, last = _operator(run, state)
     operator.stop(last)
-    typer.echo(f"stopped; go on with: headway deploy resume {run}")
+    mark_stopped(run)
+    typer.echo(f"stopped; go on with: headway deploy resume {run} --state {operator.state}")
 
 
 def _settings(rounds: int | None, buffers: str | None) -> dict[str, Setting]:
@@ -253,7 +269,9 @@ def _follow(operator: Operator, start: Start) -> None:
         outcome = operator.follow(start, typer.echo)
     except KeyboardInterrupt:
         raise Ended(
-            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop", 130
+            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop {start.out} "
+            f"--state {operator.state}",
+            130,
         ) from None
     assert outcome is not None, "nothing here ends the following"
     if outcome.code == 2:
@@ -264,19 +282,29 @@ def _follow(operator: Operator, start: Start) -> None:
         typer.echo(f"on the wire, by Flower's count: {traffic['total-bytes']:,} bytes")
 
 
-def _table(found: Status) -> Table:
-    """The sites of a run, one to a line."""
-    waiting = set(found["waiting_for"])
-    table = Table(
-        title=f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
-    )
-    for column in ("site", "client", "last seen", "last round that counted", "late", "lost", "now"):
-        table.add_column(column)
+COLUMNS = ("site", "client", "last seen", "last round that counted", "late", "lost", "now")
+
+
+def _title(found: Status) -> str:
+    title = f"round {found['round']} of {found['rounds']}" + (f", {found['void']} void" if found["void"] else "")
+    return title + (", stopped" if found.get("stopped") else "")
+
+
+def _rows(found: Status) -> list[tuple[str, ...]]:
+    """What there is to say of each site."""
+    waiting, rows = set(found["waiting_for"]), []
     for site in found["sites"]:
         seen = site["last_seen"]
         ago = "never" if seen is None else f"{max(0.0, time.time() - seen):.0f} s ago"
         now = "waited for" if site["name"] in waiting else site["code"]
-        table.add_row(
-            site["name"], str(site["index"]), ago, str(site["counted"]), str(site["late"]), str(site["lost"]), now
-        )
+        numbers = (str(site[name]) for name in ("counted", "late", "lost"))
+        rows.append((site["name"], str(site["index"]), ago, *numbers, now))
+    return rows
+
+
+def _table(found: Status) -> Table:
+    """The sites of a run, one to a line."""
+    table = Table(*COLUMNS, title=_title(found))
+    for row in _rows(found):
+        table.add_row(*row)
     return table

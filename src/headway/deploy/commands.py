@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower's programs reach nobody but each other: both are on by default."""
 CONNECTION = "headway"
 """The name of the server in Flower's settings."""
+DATABASE = "superlink.db"
+"""The file of a server's state folder that has its nodes and runs."""
 QUICK = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
 """How often a new task is looked for, in seconds; one second by default."""
 
@@ -54,6 +57,19 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def check_free(name: str, address: Address) -> None:
+    """Refuse an address that another program listens at; `name` is the flag that has it."""
+    with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the program itself does
+        try:
+            one.bind((address.host, address.port))
+        except OSError as fault:
+            raise UserError(
+                f"{name} is {address}, where nothing can listen: {fault.strerror or fault}; end the other program, or "
+                "give another"
+            ) from None
+
+
 def program(name: str) -> str:
     """One of Flower's programs: that of this Python's environment, before any other."""
     beside = Path(sys.executable).with_name(name)
@@ -87,7 +103,7 @@ def superlink(files: ServerFiles, address: Address, state: Path, *, health: int 
         *("--ssl-keyfile", str(files.key)),
         "--enable-supernode-auth",
         *("--host", address.host, "--port", str(address.port)),
-        *("--database", str(state / "superlink.db")),
+        *("--database", str(state / DATABASE)),
         "--disable-runtime-dependency-installation",
     ]
     return Command(tuple(arguments), {**surroundings(state), STATE: str(state)})

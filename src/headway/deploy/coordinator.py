@@ -208,6 +208,8 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
                 continue
             found[one.name] = one
             reach.place(one.name, place)
+            if len(found) < wanted:
+                parties.tell(f"waits for {wanted} sites; {len(found)} there: {', '.join(in_order(list(found)))}")
         if (len(found) + len(reach.refused) >= wanted and not pending) or clock.now() >= end:
             break
     least = terms.sites if before is None else terms.quorum

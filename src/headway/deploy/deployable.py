@@ -93,5 +93,10 @@ def check(method: Method, scenario: Scenario, sites: int, quorum: int) -> None:
             f"sampling is '{scenario.sampling}', by which a client may be drawn twice in a round; a deployment asks "
             "each site once: use another sampling"
         )
+    check_quorum(quorum, sites)
+
+
+def check_quorum(quorum: int, sites: int) -> None:
+    """Refuse a quorum that no round can reach."""
     if not 1 <= quorum <= sites:
         raise UserError(f"quorum is {quorum}; it must be from 1 to the number of sites, {sites}")

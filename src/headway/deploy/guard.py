@@ -1,8 +1,8 @@
 """Ends what a rehearsal left behind, when the rehearsal itself could not: a program of its own that only waits.
 
-python guard.py MARK FOLDER: reads standard input to its end, which comes when the rehearsal has ended, however it did.
-Unless the last word was "done", every process with MARK in its environment is killed and FOLDER is removed.
-It imports nothing of Headway, so that it is small and starts at once.
+python guard.py MARK FOLDER KEEP: reads standard input to its end, which comes when the rehearsal has ended, however it
+did. Unless the last word was "done", every process with MARK in its environment, or whose output goes to a file of
+FOLDER, is killed, and FOLDER is removed unless KEEP is "keep". It imports nothing of Headway, so it starts at once.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def marked(mark: str) -> Iterator[int]:
-    """The processes whose environment has the variable `mark`, written NAME=VALUE, or one that begins so."""
+def marked(mark: str, logs: str = "") -> Iterator[int]:
+    """The processes whose environment has the variable `mark`, written NAME=VALUE, or one that begins so.
+
+    nginx writes its title over its environment, so those count too whose output goes to a file whose path begins with
+    `logs`.
+    """
     wanted = mark.encode()
     for place in Path("/proc").iterdir():
         if not place.name.isdigit() or int(place.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):  # it has ended, or it is another user's
-            if any(one.startswith(wanted) for one in (place / "environ").read_bytes().split(b"\0")):
+            if any(one.startswith(wanted) for one in (place / "environ").read_bytes().split(b"\0")) or (
+                logs and os.readlink(place / "fd" / "1").startswith(logs)
+            ):
                 yield int(place.name)
 
 
-def end_all(mark: str, seconds: float, number: int = signal.SIGKILL) -> bool:
+def end_all(mark: str, seconds: float, number: int = signal.SIGKILL, logs: str = "") -> bool:
     """Send every marked process a signal until none is left; False where some are left after `seconds`."""
     until = time.monotonic() + seconds
     told: set[int] = set()
-    while found := set(marked(mark)):
+    while found := set(marked(mark, logs)):
         for process in found - told if number != signal.SIGKILL else found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -43,11 +49,12 @@ def end_all(mark: str, seconds: float, number: int = signal.SIGKILL) -> bool:
     return True
 
 
-def main(mark: str, folder: str) -> None:
+def main(mark: str, folder: str, keep: str) -> None:
     if sys.stdin.read().strip().endswith("done"):
         return
-    end_all(mark, 30)
-    shutil.rmtree(folder, ignore_errors=True)
+    end_all(mark, 30, logs=f"{folder}/")
+    if keep != "keep":
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

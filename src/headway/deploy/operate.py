@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
-from headway.deploy.commands import CONNECTION, Address, connection, program, surroundings
+from headway.deploy.commands import CONNECTION, DATABASE, Address, connection, program, surroundings
 from headway.deploy.journal import SiteStatus
 from headway.deploy.keys import check_name
 from headway.deploy.starts import Outcome, Start, Starts
 from headway.errors import MachineError, UserError, shown
+from headway.runs.files import write_json
 from headway.runs.roster import STATUS
 
 LOOK = 0.5
@@ -40,6 +41,10 @@ class Operator:
 
     def flower(self, *words: str, seconds: float = 120) -> dict[str, object]:
         """What one of Flower's commands answers; what it refuses is a mistake of the user's in one line."""
+        if not (self.state / DATABASE).is_file():
+            raise UserError(
+                f"{self.state} is not the state folder of a server; give that of headway deploy serve: --state FOLDER"
+            )
         around = surroundings(self.state)
         connection(Path(around["FLWR_HOME"]), self.superlink, self.authority)
         command = [program("flwr"), *words, "--format", "json"]
@@ -82,10 +87,18 @@ class Operator:
         starts = Starts(self.state)
         starts.write(start)
         setting = f'{CONNECTION}="{start.name}"'
-        number = self.flower("run", start.project, CONNECTION, "--run-config", setting)["run-id"]
+        try:
+            number = self.flower("run", start.project, CONNECTION, "--run-config", setting)["run-id"]
+        except (UserError, MachineError):
+            starts.forget(start.name)
+            raise
         begun = dataclasses.replace(start, run_id=int(str(number)))
         starts.write(begun)
         return begun
+
+    def runs(self, start: Start) -> bool:
+        """Whether the run of a start has not ended."""
+        return self.run_of(start).get("status", "").startswith(("running", "starting", "pending"))
 
     def run_of(self, start: Start) -> FlowerRun:
         """What Flower says of the run of a start."""
@@ -148,6 +161,8 @@ class Status(TypedDict):
     sites: list[SiteStatus]
     void: int
     updated: float
+    stopped: NotRequired[bool]
+    """Whether the operator stopped the run; a run that goes on writes the file anew."""
 
 
 def read_status(run: Path) -> Status:
@@ -156,6 +171,12 @@ def read_status(run: Path) -> Status:
     if not path.is_file():
         raise UserError(f"{shown(str(run))} has no status.json; it is not the folder of a deployment that has begun")
     return cast(Status, json.loads(path.read_text(encoding="utf-8")))
+
+
+def mark_stopped(run: Path) -> None:
+    """Write down that a run was stopped, for whoever watches it; nothing where it had not begun."""
+    if (run / STATUS).is_file():
+        write_json(run / STATUS, {**read_status(run), "waiting_for": [], "stopped": True})
 
 
 @dataclass

@@ -56,11 +56,9 @@ class Stage:
     def __enter__(self) -> Stage:
         if not Path("/proc/self/environ").exists():
             raise UserError("rehearse finds its processes in /proc, which this system does not have; use Linux")
-        self.folder = Path(tempfile.mkdtemp(prefix="headway-rehearsal-"))
-        script, folder = str(Path(guard.__file__)), str(self.folder) if not self.keep else str(self.folder / "none")
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", script, self.mark, folder], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self.folder = Path(tempfile.mkdtemp(prefix="headway-rehearsal-")).resolve()
+        words = [str(Path(guard.__file__)), self.mark, str(self.folder), "keep" if self.keep else "remove"]
+        self._guard = subprocess.Popen([sys.executable, "-I", *words], stdin=subprocess.PIPE, start_new_session=True)
         return self
 
     def __exit__(
@@ -76,6 +74,11 @@ class Stage:
     @property
     def mark(self) -> str:
         return f"{MARK}={self.token}/"
+
+    @property
+    def logs(self) -> str:
+        """How the paths of the parts' logs begin."""
+        return f"{self.folder}/"
 
     def start(self, name: str, command: Command) -> Child:
         """Start a part; what it prints goes to NAME.log, after what was there."""
@@ -96,7 +99,7 @@ class Stage:
 
     def kill(self, name: str) -> None:
         """Kill a part with all its descendants at once, as a machine dies that loses its power."""
-        guard.end_all(f"{self.mark}{name}/", 10)
+        guard.end_all(f"{self.mark}{name}/", 10, logs=f"{self.logs}{name}.log")
         self.children[name].process.wait()
 
     def kill_program(self, name: str, program: str) -> bool:
@@ -109,7 +112,9 @@ class Stage:
 
     def end(self) -> bool:
         """End every process of the rehearsal; False where some could not be ended."""
-        ended = guard.end_all(self.mark, PATIENCE, signal.SIGTERM) or guard.end_all(self.mark, 10)
+        ended = guard.end_all(self.mark, PATIENCE, signal.SIGTERM, self.logs) or guard.end_all(
+            self.mark, 10, logs=self.logs
+        )
         for child in self.children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(1 if ended else 0)
@@ -117,7 +122,7 @@ class Stage:
 
     def left(self) -> list[int]:
         """The processes that are there now."""
-        return list(guard.marked(self.mark))
+        return list(guard.marked(self.mark, self.logs))
 
 
 def _command_line(process: int) -> str:

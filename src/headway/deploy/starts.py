@@ -72,14 +72,26 @@ class Starts:
         terms["accept_data"] = tuple(terms["accept_data"])
         return Start(**content, terms=Terms(**terms))
 
+    def forget(self, name: str) -> None:
+        """Take back a start that the server never got."""
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+
     def last_of(self, run: Path) -> Start:
-        """The last start of a run folder."""
+        """The last start of a run folder that the server got; refuses a folder that has none."""
+        if (found := self.latest(run)) is None:
+            raise UserError(
+                f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER"
+            )
+        return found
+
+    def latest(self, run: Path) -> Start | None:
+        """The last start of a run folder that the server got."""
         found = sorted(self.folder.glob("*[0-9a-f].json"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in found:
             start = self.read(path.stem)
-            if Path(start.out) == run.resolve():
+            if Path(start.out) == run.resolve() and start.run_id is not None:
                 return start
-        raise UserError(f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER")
+        return None
 
     def told(self, name: str) -> Told:
         """What the app of a start says."""
