@@ -16,10 +16,36 @@ from typing import Any
 
 import torch.distributed as dist
 
+from conftest import NETWORKS, experiment, unequal_clients
+from headway.engine.experiment import Experiment
 from headway.engine.process_group import ProcessRanks
 from headway.engine.ranks import Ranks
+from headway.random import built
 
 SECONDS = 120.0
+KEPT: dict[str, Any] = {
+    "method": "scaffold",
+    "deterministic": True,
+    "executor": "serial",
+    "rounds": 6,
+    "checkpoint_every": 1,
+}
+"""Settings of a run in a folder, with states of its clients."""
+
+
+def kept_run(**settings: Any) -> Experiment:
+    """A run that is kept in a folder."""
+    return experiment("scaffold", "batch_norm_dropout", **{**KEPT, **settings})
+
+
+def own_objects() -> dict[str, Any]:
+    """What is given again where `kept_run` is resumed or loaded."""
+    return {"model": built(NETWORKS["batch_norm_dropout"], 7, "test"), **unequal_clients()}
+
+
+def checkpoint_of(folder: Path) -> dict[str, bytes]:
+    """Every file of a run's checkpoint."""
+    return {file.name: file.read_bytes() for file in (folder / "checkpoint").iterdir()}
 
 
 def _rank(count: int, rank: int, store: Path, end: Connection, work: Callable[[Ranks], object]) -> None:

@@ -38,7 +38,7 @@ from headway.runs.reserve import reserve
 from headway.runs.resume import lengthen
 from headway.trees import leaves_of
 from methods_under_test import EVERY
-from ranks_at_work import on_ranks, returned
+from ranks_at_work import kept_run, on_ranks, own_objects, returned
 
 FEW = ("scaffold", "own median")
 """Methods of the ordinary suite: state on clients with messages of two fields, and a server that needs each upload."""
@@ -333,19 +333,6 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / "checkpoint" / name).read_bytes() for name in KEPT}
 
 
-KEEPING: dict[str, Any] = {
-    "method": "scaffold",
-    "deterministic": True,
-    "executor": "serial",
-    "rounds": 6,
-    "checkpoint_every": 1,
-}
-
-
-def whole(**settings: Any) -> Any:
-    return experiment("scaffold", "batch_norm_dropout", **{**KEEPING, **settings})
-
-
 def stopped_after(rounds: int, folder: Path) -> Callable[[Ranks], object]:
     """A rank that is killed −9 after so many rounds, in the middle of the next."""
 
@@ -355,7 +342,7 @@ def stopped_after(rounds: int, folder: Path) -> Callable[[Ranks], object]:
                 if record["round"] == rounds:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        drive_together(whole(), folder, Killed(), (), {}, ranks)
+        drive_together(kept_run(), folder, Killed(), (), {}, ranks)
         return "done"
 
     return work
@@ -363,26 +350,22 @@ def stopped_after(rounds: int, folder: Path) -> Callable[[Ranks], object]:
 
 def test_a_run_goes_on_with_fewer_ranks_from_where_a_killed_one_left_it(tmp_path: Path) -> None:
     """3 → 2 → 1 ranks, each killed −9 after two rounds: the bytes of an uninterrupted run of one process."""
-    drive(Job(whole(), reserve(tmp_path / "alone", whole().scenario), Silent()))
+    drive(Job(kept_run(), reserve(tmp_path / "alone", kept_run().scenario), Silent()))
     folder = tmp_path / "several"
     for count, rounds in ((3, 2), (2, 4)):
         found = on_ranks(count, stopped_after(rounds, folder), killed=(0,))
         assert [kind for kind, *_ in found[1:]] == ["RanksLost"] * (count - 1)
         assert len((folder / "rounds.jsonl").read_bytes().splitlines()) == rounds
-    hw.resume(folder, **resumed_objects())
+    hw.resume(folder, **own_objects())
     assert files(folder) == files(tmp_path / "alone")
-
-
-def resumed_objects() -> dict[str, Any]:
-    return {"model": built(NETWORKS["batch_norm_dropout"], 7, "test"), **unequal_clients()}
 
 
 def test_a_run_of_one_process_goes_on_with_three_ranks(tmp_path: Path) -> None:
-    drive(Job(whole(), reserve(tmp_path / "alone", whole().scenario), Silent()))
+    drive(Job(kept_run(), reserve(tmp_path / "alone", kept_run().scenario), Silent()))
     folder = tmp_path / "several"
-    short = experiment("scaffold", "batch_norm_dropout", **{**KEEPING, "rounds": 3})
+    short = kept_run(rounds=3)
     drive(Job(short, reserve(folder, short.scenario), Silent()))
     lengthen(folder, 6)
-    returned(on_ranks(3, lambda ranks: go_on_together(whole(), folder, Silent(), (), {}, ranks, False).summary))
+    returned(on_ranks(3, lambda ranks: go_on_together(kept_run(), folder, Silent(), (), {}, ranks, False).summary))
     assert files(folder) == files(tmp_path / "alone")
-    assert hw.load_run(folder, **resumed_objects()).summary["rounds"] == 6
+    assert hw.load_run(folder, **own_objects()).summary["rounds"] == 6

@@ -16,13 +16,12 @@ import pytest
 from torch import Tensor
 
 import headway as hw
-from conftest import NETWORKS, experiment, unequal_clients
+from conftest import experiment
 from headway.cli import ending
 from headway.cli.loopback import Loopback, stay_on_this_machine
 from headway.engine import evaluation, server, simulation
 from headway.engine.ranks import Ranks, Told, speaker
 from headway.errors import Interrupted, MachineError, RankFailed, RankSilent, shared
-from headway.random import built
 from headway.runs.callbacks.hooks import hooked
 from headway.runs.checkpoint import Checkpoint
 from headway.runs.client_rows import ClientRows
@@ -31,28 +30,9 @@ from headway.runs.job import Job
 from headway.runs.observer import Silent
 from headway.runs.ranked import drive_together
 from headway.runs.reserve import reserve
-from ranks_at_work import on_ranks, returned
+from ranks_at_work import checkpoint_of, kept_run, on_ranks, own_objects, returned
 
 ROUNDS = 4
-KEEPING: dict[str, Any] = {
-    "method": "scaffold",
-    "deterministic": True,
-    "executor": "serial",
-    "rounds": ROUNDS,
-    "checkpoint_every": 1,
-}
-
-
-def whole(**settings: Any) -> Any:
-    return experiment("scaffold", "batch_norm_dropout", **{**KEEPING, **settings})
-
-
-def objects() -> dict[str, Any]:
-    return {"model": built(NETWORKS["batch_norm_dropout"], 7, "test"), **unequal_clients()}
-
-
-def checkpoint(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in (folder / "checkpoint").iterdir()}
 
 
 def committed(folder: Path) -> int:
@@ -93,7 +73,13 @@ PLACES: dict[str, tuple[object, str, Callable[[], Exception], int]] = {
 def test_a_fault_of_one_rank_ends_all_and_the_run_goes_on_later(place: str, rank: int, tmp_path: Path) -> None:
     """Clients keep statistics of their own, so that ranks send each other states in evaluations, too."""
     chosen = {"buffers": "keep-local", "participation": 1.0, "client_test": 0.3}
-    drive(Job(whole(**chosen), reserve(tmp_path / "alone", whole(**chosen).scenario), Silent()))
+    drive(
+        Job(
+            kept_run(rounds=ROUNDS, **chosen),
+            reserve(tmp_path / "alone", kept_run(rounds=ROUNDS, **chosen).scenario),
+            Silent(),
+        )
+    )
     owner, name, fault, call = PLACES[place]
 
     def work(ranks: Ranks) -> object:
@@ -101,7 +87,7 @@ def test_a_fault_of_one_rank_ends_all_and_the_run_goes_on_later(place: str, rank
             if ranks.rank == rank:
                 breaks_at(call, fault, patch, owner, name)
             try:
-                drive_together(whole(**chosen), tmp_path / "several", Silent(), (), {}, ranks)
+                drive_together(kept_run(rounds=ROUNDS, **chosen), tmp_path / "several", Silent(), (), {}, ranks)
             except Exception as known:
                 return type(known).__name__, speaker(ranks, known), str(known)
         return "it went well"
@@ -111,8 +97,8 @@ def test_a_fault_of_one_rank_ends_all_and_the_run_goes_on_later(place: str, rank
     assert found[1 - rank][:2] == ("RankFailed", rank), found
     assert f"rank {rank}: " in found[1 - rank][2]
     assert committed(tmp_path / "several") == 2
-    hw.resume(tmp_path / "several", **objects())
-    assert checkpoint(tmp_path / "several") == checkpoint(tmp_path / "alone")
+    hw.resume(tmp_path / "several", **own_objects())
+    assert checkpoint_of(tmp_path / "several") == checkpoint_of(tmp_path / "alone")
 
 
 def test_a_checkpoint_that_cannot_be_committed_ends_all(tmp_path: Path) -> None:
@@ -121,7 +107,7 @@ def test_a_checkpoint_that_cannot_be_committed_ends_all(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> object:
         with pytest.MonkeyPatch.context() as patch:
             breaks_at(4, full_disk, patch, Checkpoint, "_commit")
-            return drive_together(whole(), tmp_path / "several", Silent(), (), {}, ranks)
+            return drive_together(kept_run(rounds=ROUNDS), tmp_path / "several", Silent(), (), {}, ranks)
 
     assert [kind for kind, *_ in on_ranks(2, work)] == ["OSError", "RankFailed"]
     assert committed(tmp_path / "several") == 2
@@ -138,7 +124,9 @@ def test_a_callback_that_fails_or_stops_ends_all(tmp_path: Path) -> None:
 
     def work(callback: Callable[[Any], None]) -> Callable[[Ranks], object]:
         folder = tmp_path / callback.__name__
-        return lambda ranks: drive_together(whole(), folder, Silent(), hooked(callback), {}, ranks).summary["rounds"]
+        return lambda ranks: drive_together(
+            kept_run(rounds=ROUNDS), folder, Silent(), hooked(callback), {}, ranks
+        ).summary["rounds"]
 
     failed = on_ranks(2, work(fails))
     assert [kind for kind, *_ in failed] == ["CallbackError"] * 2
@@ -149,7 +137,7 @@ def test_a_callback_that_fails_or_stops_ends_all(tmp_path: Path) -> None:
 
 def test_ranks_that_compute_other_numbers_commit_none_of_them(tmp_path: Path) -> None:
     """The checkpoint is that of the round before, from which the run goes on."""
-    drive(Job(whole(), reserve(tmp_path / "alone", whole().scenario), Silent()))
+    drive(Job(kept_run(rounds=ROUNDS), reserve(tmp_path / "alone", kept_run(rounds=ROUNDS).scenario), Silent()))
 
     def work(ranks: Ranks) -> object:
         real, calls = server.update, Counter[str]()
@@ -163,14 +151,14 @@ def test_ranks_that_compute_other_numbers_commit_none_of_them(tmp_path: Path) ->
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(server, "update", other)
-            return drive_together(whole(), tmp_path / "several", Silent(), (), {}, ranks)
+            return drive_together(kept_run(rounds=ROUNDS), tmp_path / "several", Silent(), (), {}, ranks)
 
     for kind, text, _ in on_ranks(2, work):
         assert kind == "RanksDiffer"
         assert text.startswith("round 3: rank 1 has another model than rank 0")
     assert committed(tmp_path / "several") == 2
-    hw.resume(tmp_path / "several", **objects())
-    assert checkpoint(tmp_path / "several") == checkpoint(tmp_path / "alone")
+    hw.resume(tmp_path / "several", **own_objects())
+    assert checkpoint_of(tmp_path / "several") == checkpoint_of(tmp_path / "alone")
 
 
 # ── said once ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ranks_at_work import checkpoint_of
+
 HERE = Path(__file__).resolve().parents[1]
 RUN = ["run", "scaffold", "--deterministic", "--executor", "serial", "--model", "mlp", "--checkpoint-every", "2"]
 TORCHRUN = ["-m", "torch.distributed.run", "--local-addr=127.0.0.1"]
@@ -42,10 +44,6 @@ def headway(words: list[str], log: Path) -> int:
     return ended(started(["-m", "headway", *words], log), log)
 
 
-def checkpoint(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in (folder / "checkpoint").iterdir()}
-
-
 def rounds(folder: Path) -> int:
     path = folder / "rounds.jsonl"
     return path.read_bytes().count(b"\n") if path.is_file() else 0
@@ -71,7 +69,7 @@ def test_ranks_of_the_command_line_have_the_bytes_of_one_process(tmp_path: Path)
     several = [*RUN, "--rounds", "4", "--out", str(tmp_path / "several"), "--ranks", "2"]
     for _ in range(2):
         assert headway(several, log) == 0, log.read_text()
-        assert checkpoint(tmp_path / "several") == checkpoint(tmp_path / "alone")
+        assert checkpoint_of(tmp_path / "several") == checkpoint_of(tmp_path / "alone")
     assert headway([*RUN, "--rounds", "5", "--out", str(tmp_path / "several"), "--ranks", "2"], log) == 2
     assert log.read_text().count("is already used") == 1
 
@@ -106,7 +104,7 @@ def test_ranks_that_are_killed_go_on_from_the_last_checkpoint(tmp_path: Path) ->
         os.kill(draw.choice(ranks_of(process.pid)), signal.SIGKILL)
         time.sleep(1)
     assert ended(process, log) == 0, log.read_text(errors="replace")[-2000:]
-    assert checkpoint(folder) == checkpoint(tmp_path / "alone")
+    assert checkpoint_of(folder) == checkpoint_of(tmp_path / "alone")
 
 
 def test_two_groups_of_ranks_meet_on_localhost(tmp_path: Path) -> None:
@@ -121,4 +119,4 @@ def test_two_groups_of_ranks_meet_on_localhost(tmp_path: Path) -> None:
     for process, log in zip(groups, logs, strict=True):
         assert ended(process, log) == 0, log.read_text(errors="replace")[-2000:]
     assert headway([*RUN, "--rounds", "4", "--out", str(tmp_path / "alone")], tmp_path / "log") == 0
-    assert checkpoint(tmp_path / "several") == checkpoint(tmp_path / "alone")
+    assert checkpoint_of(tmp_path / "several") == checkpoint_of(tmp_path / "alone")
