@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import uuid
@@ -35,6 +36,9 @@ from headway.random import built, key
 from headway.scenario import Scenario
 from headway.trees import leaves_of
 from headway.vectors import Vector
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started by a script in the background, where shells ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SIZES = (3, 17, 8, 24, 5, 11)
 

@@ -52,10 +52,10 @@ def test_a_run_saves_as_its_pace_says(
     clock, saved = Clock(), []
     save, append = Checkpoint.save, records.append
 
-    def saving(self: Checkpoint, progress: Any, *more: Any) -> None:
+    def saving(self: Checkpoint, progress: Any, *more: Any, **waits: bool) -> None:
         saved.append(progress.round)
         clock.now += cost
-        save(self, progress, *more)
+        save(self, progress, *more, **waits)
 
     def appending(*given: Any) -> None:
         clock.now += 1.0
