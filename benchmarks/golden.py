@@ -270,6 +270,7 @@ ADDED_FIELDS = frozenset(
     (
         *("client_scores", "client_metric", "clients_judged"),
         *("client_mean", "client_std", "client_worst", "client_quantiles"),
+        "client_steps",  # of clients that were cut short, for a replay of who attended
     )
 )
 """Fields of a round record that an old tree may lack: they are compared where it has them."""
