@@ -36,7 +36,7 @@ browser:                ## chromium for the tests of the report's page; where it
 	|| { [ "$$(id -u)" = 0 ] && { $(APT) update; $(APT) install -y chromium chromium-driver; }; } >/dev/null 2>&1 </dev/null \
 	|| echo "chromium and chromedriver are not here: the browser tests of the report's page are skipped"
 
-# Flower wants older versions of typer and rich, so it is in an environment of its own, beside the packages of .venv.
+# Flower wants older versions of typer and rich, so it has a separate environment, beside the packages of .venv.
 network: .venv/installed ## Flower in .venv-deploy, for the tests over a network; where it cannot be had, they are skipped
 	@[ .venv-deploy/installed -nt pyproject.toml ] || { \
 	$(PYTHON) -m venv .venv-deploy \
