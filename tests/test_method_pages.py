@@ -24,7 +24,7 @@ from headway.cli.main import app
 from headway.cli.method_page import NOTES, lacking, logged, page
 from headway.engine.cost import cost
 from headway.errors import UserError
-from headway.methods import catalogue, modifiers, server
+from headway.methods import catalogue, further, modifiers, server
 from headway.methods.arguments import Momentum, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
@@ -272,7 +272,7 @@ def test_every_function_of_the_catalogue_is_listed() -> None:
     """One that is in no family would be found by no name and by no test."""
     written = {
         builder.__name__
-        for module in (catalogue, modifiers)
+        for module in (catalogue, further, modifiers)
         for builder in vars(module).values()
         if inspect.isfunction(builder)
         and builder.__module__ == module.__name__

@@ -252,7 +252,7 @@ def test_fednag_hands_over_the_aggregate_of_least_global_loss() -> None:
     losses = [softmax_loss(entry["theta"], problem.x, problem.y) for entry in trace]
     best = int(np.argmin(losses))
     assert best < len(losses) - 1
-    assert np.abs(progress.output.theta.flat().numpy() - trace[best]["theta"]).max() < 1e-9
+    assert np.abs(progress.output(experiment).theta.flat().numpy() - trace[best]["theta"]).max() < 1e-9
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

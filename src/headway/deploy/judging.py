@@ -17,7 +17,7 @@ from headway.deploy.messages import Refusal, ScoreAsk, Scored, as_record, messag
 from headway.deploy.records import Record, flat, form_digest
 from headway.engine.evaluation import Scores
 from headway.engine.experiment import Experiment
-from headway.engine.server import GlobalState
+from headway.engine.server import GlobalState, handed_over
 from headway.measure.over_clients import measured
 from headway.tasks.metrics import Metric
 from headway.trees import leaves_of
@@ -42,7 +42,7 @@ class Judging:
     @classmethod
     def of(cls, experiment: Experiment, expected: Expected, state: GlobalState, trains: bool) -> Judging:
         """The questions about a model."""
-        parts: dict[str, object] = {"model": state.theta}
+        parts: dict[str, object] = {"model": handed_over(experiment.method, state).theta}
         if experiment.scenario.buffers != "keep-local" and leaves_of(state.buffers):
             parts["buffers"] = state.buffers
         return cls(experiment, expected, trains, form_digest(parts), {name: flat(part) for name, part in parts.items()})

@@ -1,4 +1,4 @@
-"""The server's model θ_t (never the lookahead) on the test set."""
+"""The server's model on the test set: θ_t, never the lookahead, or what a server value hands over in its place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.ranks import ALONE, Ranks
 from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
-from headway.engine.server import GlobalState
+from headway.engine.server import GlobalState, handed_over
 from headway.engine.split_scoring import gathered, own_chunks
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
@@ -173,6 +173,7 @@ def evaluate(
     What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
     without it, clients that keep their own statistics are not judged by themselves. Several `ranks` ask together.
     """
+    state = handed_over(experiment.method, state)
     scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
     wanted = wants_global_loss(experiment) and not experiment.federation.is_elsewhere
@@ -212,6 +213,7 @@ def evaluate_on(
     samples = judged_by(data, experiment.federation, task=kind, padding=padding).to(experiment.device)
     check_counts(samples, bound.task, "of the data to evaluate")
     with bound.arithmetic():
+        state = handed_over(experiment.method, state)
         scored = _scored(bound, state, samples, None)
         loss, values = _values(bound, state, scored, samples, "the data to evaluate", round)
     return {"loss": loss, **values}
@@ -271,7 +273,7 @@ def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) 
     if tests is None:
         return None
     with experiment.arithmetic():
-        found = _scored_clients(experiment, state, tests, state_of)
+        found = _scored_clients(experiment, handed_over(experiment.method, state), tests, state_of)
     assert found is not None
     scored, rows = found
     sizes = np.array(list(map(len, rows)))

@@ -87,10 +87,10 @@ class LocalTraining:
         return self.experiment.device
 
     def begin(self, message: Message, buffers: Buffers, state: States, arrays: DeviceArrays) -> Carry:
-        """Where a client begins: at the received model, with the memory that its slots begin with."""
+        """Where a client begins: at the received model or where a slot says, with the memory its slots begin with."""
         zero = torch.zeros((), dtype=self.experiment.dtype, device=self.device)
         return {
-            "w": message["model"],
+            "w": self._start(message, state, arrays),
             "buffers": buffers,
             "memory": self.experiment.method.begin(message, state, self._client(arrays)),
             "loss_sum": zero,
@@ -164,6 +164,7 @@ class LocalTraining:
             forward=lambda at: self._forward(at, buffers, batch, key)[0],
             resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
             grad_at=lambda at: gradient_at(at)[0],
+            clip=lambda gradient: _clipped(gradient, experiment.scenario.clip),
         )
         return step, gradient_at if method.chain.probe is None else self._probed(gradient_at, memory, step)
 
@@ -188,7 +189,8 @@ class LocalTraining:
     def upload(self, carry: Carry, message: Message, state: States, arrays: DeviceArrays) -> tuple[Upload, States]:
         """What the client sends back, and the state of slots that it keeps."""
         method = self.experiment.method
-        delta = carry["w"] - message["model"]
+        delta, start = carry["w"] - message["model"], self._start(message, state, arrays)
+        moved = delta if start is message["model"] else carry["w"] - start
         end = End(
             received=message,
             model=carry["w"],
@@ -198,7 +200,7 @@ class LocalTraining:
             rate_sum=carry["rate_sum"],
             client=self._client(arrays),
             full_grad_at=lambda at: self._full_gradient(carry["buffers"], arrays, at),
-            direction_sum=lambda: method.chain.direction_sum(carry["memory"], delta),
+            direction_sum=lambda: method.chain.direction_sum(carry["memory"], moved),
         )
         fields, kept = method.finish(end, carry["memory"], state)
         code = method.wire.up
@@ -214,10 +216,25 @@ class LocalTraining:
         )
         return upload, kept
 
+    def _start(self, message: Message, state: States, arrays: DeviceArrays) -> Vector:
+        return self.experiment.method.chain.start(message, state, self._client(arrays))
+
     def _client(self, arrays: DeviceArrays) -> Client:
         everybody = self.experiment.federation
+
+        def sum_rates() -> Tensor:
+            own = torch.arange(arrays.rates.shape[0], device=arrays.rates.device) < arrays.steps
+            return torch.where(own, arrays.rates, 0.0).sum()
+
         return Client(
-            arrays.size, arrays.share, arrays.seen, arrays.class_counts, len(everybody.clients), everybody.mean_size
+            size=arrays.size,
+            share=arrays.share,
+            seen=arrays.seen,
+            class_counts=arrays.class_counts,
+            population=len(everybody.clients),
+            mean_size=everybody.mean_size,
+            steps=arrays.steps,
+            sum_rates=sum_rates,
         )
 
     def _gradient_of(self, objective: Objective, terms: Callable[[Vector], Terms] = lambda at: ()) -> Gradient:

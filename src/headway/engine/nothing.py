@@ -27,6 +27,8 @@ def nothing(experiment: Experiment, message: Message) -> Fields:
         class_counts=torch.ones(experiment.federation.outputs, dtype=torch.int64, device=experiment.device),
         population=experiment.population,
         mean_size=1.0,
+        steps=count,
+        sum_rates=lambda: one,
     )
     end = End(
         received=message,

@@ -100,6 +100,12 @@ def update(experiment: Experiment, state: GlobalState, uploads: Uploads, round: 
     return ServerUpdate(after, norm, measures)
 
 
+def handed_over(method: Method, state: GlobalState) -> GlobalState:
+    """The state with the model that is evaluated and handed over, which is θ unless a server value has an `output`."""
+    model = method.output(state.theta, state.server)
+    return state if model is state.theta else replace(state, theta=model)
+
+
 def averaged(buffers: Buffers, like: Buffers) -> Buffers:
     """The clients' mean buffers in their own types, as a copy; counters are rounded."""
     return {

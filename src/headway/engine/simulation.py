@@ -44,10 +44,11 @@ class Progress:
     updates: ClientUpdates | None = None
     """How far the clients of the last round went, where that is watched: a resume has no need of it."""
 
-    @property
-    def output(self) -> GlobalState:
+    def output(self, experiment: Experiment) -> GlobalState:
         """What the run hands over: the last model, or the best of those whose loss is known."""
-        return self.model if self.best is None or self.best_loss is None else self.best
+        if self.best is not None and self.best_loss is not None:
+            return self.best
+        return server.handed_over(experiment.method, self.model)
 
 
 _TAKEN = {
@@ -85,11 +86,11 @@ def _is_at_target(experiment: Experiment, progress: Progress) -> bool:
     return reaches(level.level, target, experiment.task.headline.higher_is_better)
 
 
-def _with_best(progress: Progress, loss: float | None) -> Progress:
+def _with_best(experiment: Experiment, progress: Progress, loss: float | None) -> Progress:
     """The progress with its best iterate, where one is kept and this one is it."""
     if progress.best is None or loss is None or (progress.best_loss is not None and loss >= progress.best_loss):
         return progress
-    return replace(progress, best=_own(progress.model), best_loss=loss)
+    return replace(progress, best=_own(server.handed_over(experiment.method, progress.model)), best_loss=loss)
 
 
 def _finite(measures: dict[str, float], task: Task) -> dict[str, float]:
@@ -199,7 +200,7 @@ def _scores(
 def _evaluated(experiment: Experiment, scores: Scores, progress: Progress) -> tuple[dict[str, object], Progress]:
     """The scores of the model that the simulation has reached, and the progress that takes them into account."""
     scenario, number = experiment.scenario, progress.round
-    progress = _with_best(progress, scores.global_loss)
+    progress = _with_best(experiment, progress, scores.global_loss)
     found, headline = scores.numbers(), experiment.task.headline.name
     if headline in found:
         smoothed = progress.smoothed.then(found[headline], scenario.smoothing)

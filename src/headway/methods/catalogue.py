@@ -1,4 +1,4 @@
-"""Every named method, spelled in slots. Reading this page teaches the field.
+"""Every named method, spelled in slots. Reading this page and `further.py` teaches the field.
 
 An entry is a function of the method's arguments; its docstring says the equations, then the source. Modifiers, which
 are used after a `+` only (`fedprox+acg:lam=0.9`), are in `modifiers.py`. Signs: Δ_i = θ_i − φ, local − received.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from headway.methods import broadcast, local, modifiers, objective, server, wire
+from headway.methods import broadcast, further, local, modifiers, objective, server, wire
 from headway.methods.arguments import Among, Momentum, Rate, Weight, Within
 from headway.methods.method import Method
 
@@ -312,11 +312,11 @@ class Entry:
 _ACCELERATED = (fedacg, fedagm, fednag, gradma, gradma_w, gradma_s)
 _LOCAL = (fedavg, fedprox, moon, fedmlb, fedntd, fedlc, feddecorr, fedcm, scaffold, feddyn, feddc, mimelite)
 _SERVER = (fedavgm, fedadam, mifa, mifam, fedpaq, fedproxm, moonm, fedmlbm, csgd, cnag)
-
 FAMILIES: dict[str, tuple[Callable[..., Method], ...]] = {
     "Accelerated methods": _ACCELERATED,
     "What changes in the clients": _LOCAL,
     "What changes on the server and on the wire, and the centralised references": _SERVER,
+    **further.FAMILIES,
 }
 """All methods, below the headings that they have in `docs/methods/README.md`."""
 
@@ -333,6 +333,8 @@ MODIFIERS = {
         "prox": modifiers.prox,
         "momentum": modifiers.server_momentum,
         "dp": modifiers.dp,
+        "exp": modifiers.exp,
+        "init": modifiers.init,
         "sgd": modifiers.sgd,
         "adam": modifiers.adam,
         "adamw": modifiers.adamw,

@@ -1,9 +1,9 @@
-"""The chain of the local slot: probe → gradient → corrections → optimiser.
+"""The chain of the local slot: start → (probe → gradient → corrections → optimiser) in every step.
 
 A value's hooks and attributes say where it stands, so the order in which values are given does not matter but among
-corrections. A probe has `point` or `point_from`; a correction has `direction`; an optimiser is a `direction` with
-`optimises = True`, and makes the last step. Where no optimiser is given, it is plain SGD, which leaves a direction as
-it is.
+corrections. A start has `start`, which says where a client begins; a probe has `point` or `point_from`; a correction
+has `direction`; an optimiser is a `direction` with `optimises = True`, and makes the last step. Where no optimiser is
+given, it is plain SGD, which leaves a direction as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from headway.errors import UserError
 from headway.methods import returned
 from headway.methods.parts import adds, shown
-from headway.methods.slots import States, Step
+from headway.methods.slots import Client, Message, States, Step
 from headway.vectors import Vector
 
 Value = TypeVar("Value")
@@ -26,6 +26,11 @@ Value = TypeVar("Value")
 def is_probe(part: object) -> bool:
     """Whether a value chooses the point at which the gradient is taken."""
     return callable(getattr(part, "point", None)) or callable(getattr(part, "point_from", None))
+
+
+def is_start(part: object) -> bool:
+    """Whether a value chooses where a client begins."""
+    return callable(getattr(part, "start", None))
 
 
 def is_optimiser(part: object) -> bool:
@@ -54,8 +59,12 @@ def arranged(parts: Sequence[object], plain: Callable[[], object]) -> tuple[obje
                 f"local slot: {shown(part)} has adds = True; a client steps by one rule only, and a value's hooks say "
                 "whether it is a probe, a correction or the optimiser of it"
             )
-    probes, corrections, optimisers = _kinds(parts)
-    for kind, found in (("probe", [part for part in parts if is_probe(part)]), ("optimiser", optimisers)):
+    starts, probes, corrections, optimisers = _kinds(parts)
+    for kind, found in (
+        ("start", [part for part in parts if is_start(part)]),
+        ("probe", [part for part in parts if is_probe(part)]),
+        ("optimiser", optimisers),
+    ):
         if len(found) > 1:
             raise UserError(f"local slot: {shown(found[0])} and {shown(found[1])} cannot both be its {kind}")
     if not optimisers and not corrections:
@@ -63,14 +72,16 @@ def arranged(parts: Sequence[object], plain: Callable[[], object]) -> tuple[obje
     elif corrections and optimisers == [plain()]:
         optimisers = []
     _check_last(corrections)
-    return (*probes, *corrections, *optimisers)
+    return (*starts, *probes, *corrections, *optimisers)
 
 
-def _kinds(parts: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """The values sorted into those that only probe, corrections, and optimisers."""
+def _kinds(parts: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value], list[Value]]:
+    """The values sorted into those that only start, those that only probe, corrections, and optimisers."""
     optimisers = [part for part in parts if is_optimiser(part)]
     corrections = [part for part in parts if corrects(part)]
-    return [part for part in parts if not corrects(part) and not is_optimiser(part)], corrections, optimisers
+    others = [part for part in parts if not corrects(part) and not is_optimiser(part)]
+    probes = [part for part in others if is_probe(part)]
+    return [part for part in others if not is_probe(part)], probes, corrections, optimisers
 
 
 def _check_last(corrections: Sequence[object]) -> None:
@@ -111,6 +122,8 @@ _SUM = "direction sum"
 class Chain:
     """The values of a local slot, as a local step calls them. States are by the name of the value."""
 
+    beginning: Named | None
+    """The value that says where a client begins."""
     probe: Named | None
     steps: tuple[Named, ...]
     """The corrections, then the optimiser where one is given."""
@@ -136,6 +149,7 @@ class Chain:
         optimiser = next(((name, part) for name, part in parts if is_optimiser(part)), None)
         along = optimiser is None or steps_along(optimiser[1])
         return cls(
+            beginning=next(((name, part) for name, part in parts if is_start(part)), None),
             probe=next(((name, part) for name, part in parts if is_probe(part)), None),
             steps=tuple((name, part) for name, part in parts if callable(getattr(part, "direction", None))),
             optimiser=optimiser[0] if optimiser else None,
@@ -149,6 +163,15 @@ class Chain:
     def begun(self, memory: States, model: Vector) -> States:
         """The memory with which a client begins."""
         return {**memory, _SUM: {"sum": model.zeros()}} if self.sums else memory
+
+    def start(self, received: Message, kept: States, client: Client) -> Vector:
+        """w₀: φ, where no value says otherwise."""
+        if self.beginning is None:
+            return received["model"]
+        name, part = self.beginning
+        with self.naming[name]:
+            answer = part.start(received, kept.get(name, {}), client)
+        return returned.point(self.places[name], "start", answer, received["model"])
 
     def point(self, w: Vector, gradient: Vector | None, memory: States, step: Step) -> Vector | None:
         """Where the gradient is taken: w without a probe; None where a probe must see the gradient at w first."""
@@ -185,10 +208,10 @@ class Chain:
         before = cast(Vector, memory[_SUM]["sum"])
         return {**memory, _SUM: {"sum": before.plus(step.rate, direction)}}
 
-    def direction_sum(self, memory: States, delta: Vector) -> Vector:
-        """Σ_k η_k d_k over a client's steps; where these are along d_k, it is −Δ_i."""
+    def direction_sum(self, memory: States, moved: Vector) -> Vector:
+        """Σ_k η_k d_k over a client's steps; where these are along d_k, it is −(θ_i − w₀), less what it `moved`."""
         if self.steps_along:
-            return -delta
+            return -moved
         if not self.sums:
             raise UserError(
                 "end.mean_direction is read and not declared, and the optimiser does not step along its gradient; add "

@@ -25,6 +25,8 @@ Remembered = TypeVar("Remembered", contravariant=True)
 """The same memory, where it is only read."""
 ClientState = TypeVar("ClientState")
 """What a client keeps between its rounds."""
+Kept = TypeVar("Kept", contravariant=True)
+"""The same, where it is only read."""
 ServerState = TypeVar("ServerState")
 """What the server keeps between rounds."""
 
@@ -77,6 +79,13 @@ class ProbeAfter(Protocol[Remembered]):
         """The point at which the gradient is taken in place of w; `gradient` is that of the whole objective at w."""
 
 
+class Start(Protocol[Kept]):
+    """Where does a client begin?"""
+
+    def start(self, received: Message, kept: Kept, client: Client, /) -> Vector:
+        """w₀, in place of φ = `received["model"]`. What it uploads is Δ_i = θ_i − φ all the same."""
+
+
 class OnClients(Protocol[ClientState, Memory]):
     """Hooks of objectives and local rules: a memory for one round of a client, and a state between its rounds."""
 
@@ -120,6 +129,9 @@ class OnServer(Protocol[ServerState]):
 
     def prepare(self, uploads: Uploads, state: ServerState, /) -> tuple[Uploads, ServerState]:
         """The uploads as the updates of all server values see them."""
+
+    def output(self, model: Vector, state: ServerState, /) -> Vector:
+        """The model that is evaluated and handed over in place of θ; clients still receive what the broadcast says."""
 
     def measures(self, state: ServerState, /) -> dict[str, Tensor]:
         """Scalars to record of the state after the round."""
@@ -166,6 +178,8 @@ class OfServer(Protocol):
     """Whether it must see every client's upload (`uploads.each`) and not only the weighted mean."""
     needs_clients: bool
     """Whether it must know who took part (`uploads.clients`, `uploads.weights`)."""
+    scales_delta: bool
+    """Whether its `prepare` changes the mean of Δ_i in size: a value that sums up Δ_i as clients do must not see it."""
     mirrors_clients: bool
     """Whether its state is meant to be the mean of what all clients keep, so that a mean that is changed breaks it."""
     owns: tuple[str, ...]
@@ -178,13 +192,13 @@ Given: TypeAlias = Value | tuple[Value, ...] | None
 
 BroadcastSlot = Given[Broadcast | Callable[[Vector, Message], Message]]
 ObjectiveSlot = Given[Objective[Any] | Callable[[Vector, Output, Step], Tensor]]
-LocalSlot = Given[Local[Any] | Probe[Any] | ProbeAfter[Any] | Callable[[Vector, Vector, Step], Vector]]
+LocalSlot = Given[Local[Any] | Probe[Any] | ProbeAfter[Any] | Start[Any] | Callable[[Vector, Vector, Step], Vector]]
 ServerSlot = Given[Server[Any] | Callable[[Vector, Uploads], Vector]]
 
 PROTOCOLS: dict[str, tuple[type, ...]] = {
     "broadcast": (Broadcast, OfAny),
     "objective": (Objective, Sloped, OnClients, OfAny),
-    "local": (Local, Probe, ProbeAfter, OnClients, OfLocal, OfAny),
+    "local": (Local, Probe, ProbeAfter, Start, OnClients, OfLocal, OfAny),
     "server": (Server, OnServer, OfServer, OfAny),
     "wire": (Code,),
 }
@@ -213,7 +227,7 @@ def required(slot: str) -> str:
 
 def entrances(slot: str) -> tuple[str, ...]:
     """The hooks of which a value must have one to stand in a slot."""
-    return ("direction", "point", "point_from") if slot == "local" else (required(slot),)
+    return ("direction", "point", "point_from", "start") if slot == "local" else (required(slot),)
 
 
 def call(slot: str, hook: str) -> str:

@@ -37,6 +37,16 @@ def dp(clip: Rate = 1.0, noise: Weight = 1.0) -> Method:
     return Method(server=server.private(clip, noise))
 
 
+def exp(eps: Weight = 0.001) -> Method:
+    """Δ ← max(1, Σω_i‖Δ_i‖²/(2(‖Δ‖² + ε)))·Δ ; θ ← θ + Δ ; output: the mean of the last two θ: FedExP's server rate."""
+    return Method(server=server.extrapolation(eps))
+
+
+def init(beta: Weight = 0.1) -> Method:
+    """w₀ = φ + β(φ − θ_i^last): where clients begin ; θ ← θ + Δ: FedInit (Sun et al. 2023)."""
+    return Method(local=local.relaxed_start(beta))
+
+
 # ── optimisers of the clients ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from headway.errors import UserError
 from headway.methods import local, objective, server
-from headway.methods.chain import is_optimiser
+from headway.methods.chain import is_optimiser, is_start
 from headway.methods.parts import shown
 from headway.methods.wire import Wire
 
@@ -27,6 +27,27 @@ def check(parts: Parts, pooled: bool = False) -> None:
             if not need.startswith(("model:", "wire:")) and need != "local:mean_direction" and need not in givers:
                 _refuse(parts, name, part, need)
     _check_guard([part for _, part in parts], pooled)
+    _check_scale([part for _, part in parts])
+
+
+def _check_scale(parts: Sequence[object]) -> None:
+    """Refuse a value that scales the mean update beside one that sums up the same updates as the clients do."""
+    scales = [part for part in parts if getattr(part, "scales_delta", False)]
+    if len(scales) > 1:
+        raise UserError(
+            f"server slot: {shown(scales[0])} and {shown(scales[1])} both scale the mean update; leave one of them out"
+        )
+    scale = next(iter(scales), None)
+    mirror = next((part for part in parts if _sums_updates(part)), None)
+    if scale is not None and mirror is not None:
+        raise UserError(
+            f"server slot: {shown(scale)} scales the mean update, and {shown(mirror)} must sum up the updates that "
+            "clients made; leave one of them out"
+        )
+
+
+def _sums_updates(part: object) -> bool:
+    return bool(getattr(part, "mirrors_clients", False)) and "upload:delta" in getattr(part, "needs", ())
 
 
 def _check_guard(parts: Sequence[object], pooled: bool) -> None:
@@ -83,6 +104,8 @@ def _givers(parts: Parts) -> dict[str, object]:
         gifts.append(("upload:delta", rule))
     if not any(is_optimiser(part) for _, part in parts):
         gifts.append(("local:gradient_steps", rule))
+    if _replaces_delta(parts) or any(is_start(part) for _, part in parts):
+        gifts = [gift for gift in gifts if gift[0] != "local:gradient_steps"]  # Δ_i is not −Σ_k η_k d_k
     for gift, part in gifts:
         if gift in givers:
             kind, what = gift.split(":", 1)
@@ -127,7 +150,10 @@ def _advice(kind: str, what: str, replaces: bool) -> str:
     if kind == "message":
         return f"add it to the message: broadcast=(…, hw.broadcast.vector('{what}'))"
     if kind == "local":
-        return "its vectors are in units of a gradient, so the optimiser must be plain SGD: leave out the other one"
+        return (
+            "its vectors are in units of a gradient, so a client must start at the received model and step by plain "
+            "SGD: leave out the other start, optimiser or upload"
+        )
     if (kind, what) == ("upload", "delta") and replaces:
         return "take a local rule without replaces_delta"
     homes = (server,) if kind == "server" else (local, objective)

@@ -9,8 +9,10 @@ written for one client; the engine stacks clients around them. Only the first ho
                 client_state(model), begin(received, kept, client), finish(end, memory, kept)
     local       direction(w, gradient, memory, step) → (direction, memory): a correction, or the optimiser
                 point(w, memory, step) or point_from(w, gradient, memory, step) → where the gradient is taken: a probe
+                start(received, kept, client) → w₀, where the client begins in place of φ
                 client_state, begin, finish as above
     server      update(model, uploads, state) → (model, state)
+                output(model, state) → the model that is evaluated and handed over in place of θ
                 server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update,
                 bound(fields): what of one upload may enter the mean, after every derive; its prepare is the first
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
@@ -88,6 +90,14 @@ class Client:
     """N."""
     mean_size: float
     """Σ_N n_i / N."""
+    steps: Tensor
+    """K_i, the local steps that it is to do in this round."""
+    sum_rates: Callable[[], Tensor]
+
+    @property
+    def rate_sum(self) -> Tensor:
+        """Σ_k η_k over these steps: ηK where the rate is constant."""
+        return self.sum_rates()
 
 
 @dataclass(frozen=True)
@@ -163,6 +173,8 @@ class Step:
     """Logits from the output of stage l: the stages after l, at any parameters."""
     grad_at: Callable[[Vector], Vector]
     """The gradient of this batch's whole objective at any parameters, unclipped."""
+    clip: Callable[[Vector], Vector]
+    """A gradient, clipped as the run clips the one that it hands to the local slot."""
 
     def moved(self, w: Vector) -> Vector:
         """w − φ: how far a point is from the received model."""
@@ -184,7 +196,7 @@ class End:
     delta: Vector
     """Δ_i = θ_i − φ."""
     steps: Tensor
-    """K_i."""
+    """K_i, the steps that were done."""
     rate: Tensor
     """η at the round's first local step."""
     rate_sum: Tensor
@@ -193,13 +205,14 @@ class End:
     full_grad_at: Callable[[Vector], Vector]
     """The gradient of the task loss over the client's whole data, without augmentation."""
     direction_sum: Callable[[], Vector]
-    """Σ_k η_k d_k, d_k the corrected gradient that the optimiser is given: −Δ_i where w ← w − ηd."""
+    """Σ_k η_k d_k, d_k the corrected gradient that the optimiser is given: w₀ − θ_i where w ← w − ηd."""
 
     @property
     def mean_direction(self) -> Vector:
         """Σ_k η_k d_k/(Σ_k η_k): the mean over the round's steps of the corrected gradient.
 
-        It is −Δ_i/(ηK) where the optimiser is plain SGD. Under another one it is summed up during the round, for values
+        It is (w₀ − θ_i)/(ηK) where the optimiser is plain SGD, w₀ the client's start, which is φ unless a value has a
+        `start`. Under another one it is summed up during the round, for values
         with `needs = ("local:mean_direction",)`.
         """
         return self.direction_sum() / self.rate_sum

@@ -294,7 +294,8 @@ class _Run:
 
     def _finish(self) -> Result:
         """The result of a run that came to its end, written down in summary.json."""
-        experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
+        experiment, folder = self.job.experiment, self.job.folder
+        output = self.progress.output(experiment)
         module = experiment.network.module(output.theta, output.buffers)
         in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
         state_of = self.store.get if self.spread is None else self.spread.anywhere

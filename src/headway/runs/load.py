@@ -78,7 +78,8 @@ def loaded(experiment: Experiment, folder: Path) -> Result:
     found = read_folder(folder)
     splits.verify(folder, checkpoint.read()["split"])
     progress, store = checkpoint.load()
-    module = experiment.network.module(progress.output.theta, progress.output.buffers)
+    output = progress.output(experiment)
+    module = experiment.network.module(output.theta, output.buffers)
     result = _result(found, lambda: module, lambda: _best(found, experiment))
     kept = checkpoint.read()
 

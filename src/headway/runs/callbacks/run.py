@@ -12,6 +12,7 @@ from torch import nn
 from headway.data.own_samples import Padding
 from headway.engine.evaluation import evaluate_on
 from headway.engine.experiment import Experiment
+from headway.engine.server import handed_over
 from headway.engine.simulation import Progress
 from headway.engine.updates import ClientUpdates
 from headway.errors import UserError, readable, shown
@@ -118,7 +119,7 @@ class Run:
         It is made when it is first asked for in a call of a hook. Changing it changes nothing in the run.
         """
         if self._standing.model is None:
-            model = self._standing.progress.model
+            model = handed_over(self.experiment.method, self._standing.progress.model)
             self._standing.model = self.experiment.network.module(model.theta, model.buffers)
         return self._standing.model
 

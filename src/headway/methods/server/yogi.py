@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from typing import TypedDict
+
+import torch
+
+from headway.methods.arguments import Momentum, Rate, slot
+from headway.methods.slots import Uploads
+from headway.vectors import Vector
+
+
+class ServerState(TypedDict):
+    m: Vector
+    v: Vector
+
+
+@slot
+class yogi:
+    """m ← β₁m + (1−β₁)Δ ; v ← v − (1−β₂)Δ² sign(v − Δ²) ; θ ← θ + η_g m/(√v + ε): FedYogi (Reddi et al. 2021, Alg. 2).
+
+    m and v have the model's shapes, m = 0 and v = ε² at first. However large v is, it changes by (1−β₂)Δ² only, so
+    rare large updates are not forgotten as fast as in Adam. There is no bias correction.
+    """
+
+    beta1: Momentum
+    beta2: Momentum
+    eps: Rate
+    server_rate: Rate
+
+    def server_state(self, model: Vector, population: int) -> ServerState:
+        return {"m": model.zeros(), "v": model.map(lambda leaf: torch.full_like(leaf, self.eps**2))}
+
+    def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
+        delta = uploads.mean["delta"]
+        m = self.beta1 * state["m"] + (1 - self.beta1) * delta
+        square = delta.map(torch.square)
+        v = state["v"].zip(square, lambda old, new: old - (1 - self.beta2) * new * torch.sign(old - new))
+        step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
+        return model + self.server_rate * step, {"m": m, "v": v}
