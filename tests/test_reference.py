@@ -30,7 +30,7 @@ from headway.models.networks import Staged
 from headway.random import built
 from headway.scenario import Scenario
 from headway.vectors import Vector
-from reference import averaging, cone, deep, gradma, stateful
+from reference import averaging, cone, deep, further, further_stateful, gradma, stateful
 from reference.problem import Problem, Trace, softmax_gradient, softmax_loss
 
 SIZES = (3, 17, 8, 24, 5, 11)
@@ -218,6 +218,100 @@ METHODS: dict[str, tuple[Reference, dict[str, str]]] = {
         MEMORY,
     ),
 }
+
+
+FURTHER: dict[str, tuple[Reference, dict[str, str]]] = {
+    "fedmom:momentum=.6": (lambda p: further.fedmom(p, 0.6), {"v": "v"}),
+    "fedmom:momentum=.6,server_rate=.7": (lambda p: further.fedmom(p, 0.6, 0.7), {"v": "v"}),
+    "slowmo:momentum=.5,server_rate=.8,local_momentum=.6": (lambda p: further.slowmo(p, 0.5, 0.8, 0.6), {}),
+    "domo:momentum=.6,fusion=.5,local_momentum=.4,server_rate=.9": (
+        lambda p: further.domo(p, 0.6, 0.5, 0.4, 0.9),
+        {"m": "-momentum"},
+    ),
+    "ghbm:beta=.8,tau=3": (lambda p: further.ghbm(p, 0.8, 3), {}),
+    "ghbm:beta=.6,tau=1": (lambda p: further.ghbm(p, 0.6, 1), {}),
+    "local-ghbm:beta=.8,share=.5": (lambda p: further.local_ghbm(p, 0.8, 0.5), {}),
+    "fedadc:momentum=.6,local_momentum=.5,server_rate=.9": (
+        lambda p: further.fedadc(p, 0.6, 0.5, 0.9),
+        {"m": "pull"},
+    ),
+    "fedac:gamma=2,alpha=4": (lambda p: further.fedac(p, 2, 4, 5), {"w": "companion"}),
+    "fedac:gamma=1.5,alpha=3,beta=2": (lambda p: further.fedac(p, 1.5, 3, 2), {"w": "companion"}),
+    "fedadagrad:beta1=.5,eps=.01,server_rate=.1": (
+        lambda p: further.fedadagrad(p, 0.5, 0.01, 0.1),
+        {"m": "m", "v": "v"},
+    ),
+    "fedyogi:beta1=.8,beta2=.9,eps=.05,server_rate=.1": (
+        lambda p: further.fedyogi(p, 0.8, 0.9, 0.05, 0.1),
+        {"m": "m", "v": "v"},
+    ),
+    "fedams:beta1=.8,beta2=.5,eps=.01,server_rate=.05": (
+        lambda p: further.fedams(p, 0.8, 0.5, 0.01, 0.05),
+        {"v": "v", "top": "top"},
+    ),
+    "fedexp:eps=.01": (lambda p: further.fedexp(p, 0.01), {"before": "before"}),
+    "fedprox:mu=.3+exp:eps=0": (lambda p: further.fedexp(p, 0.0, mu=0.3), {"before": "before"}),
+    "fedavgm:momentum=.5+exp:eps=0": (lambda p: further.fedexp(p, 0.0, 0.5), {"before": "before"}),
+    "fednova": (further.fednova, {}),
+    "fednova:server_rate=.7": (lambda p: further.fednova(p, 0.7), {}),
+    "fedvarp": (further_stateful.fedvarp, {"y": "latest"}),
+    "fedvarp:server_rate=.7": (lambda p: further_stateful.fedvarp(p, 0.7), {"y": "latest"}),
+    "fedinit:beta=.3": (lambda p: further_stateful.fedinit(p, 0.3), {}),
+    "scaffold-m:beta=.4,server_rate=.8": (
+        lambda p: further_stateful.scaffold_m(p, 0.4, 0.8),
+        {"c": "control", "direction": "direction"},
+    ),
+    "fedspeed:rho=.3,alpha=.7,mu=.2": (lambda p: further_stateful.fedspeed(p, 0.3, 0.7, 5.0), {}),
+    "fedsam:rho=.2": (lambda p: further.fedsam(p, 0.2), {}),
+    "fedasam:rho=.5,eta=.1": (lambda p: further.fedsam(p, 0.5, 0.1), {}),
+    "mofedsam:rho=.2,alpha=.3": (lambda p: further.mofedsam(p, 0.2, 0.3), {"direction": "direction"}),
+    "fedgamma:rho=.2": (lambda p: further_stateful.fedgamma(p, 0.2), {"c": "control"}),
+    "fedlesam:rho=.2": (lambda p: further_stateful.fedlesam(p, 0.2), {}),
+    "fedgloss:rho=.2,local_rho=.1,beta=8": (
+        lambda p: further_stateful.fedgloss(p, 0.2, 0.1, 8.0),
+        {"sigma": "h"},
+    ),
+    "local-adamw:beta2=.99": (lambda p: further.diloco(p, (1.0, 0.0), (0.9, 0.99), keep=False), {}),
+    "diloco:momentum=.5,server_rate=.7": (lambda p: further.diloco(p, (0.7, 0.5), (0.9, 0.95)), {}),
+    "local-muon:momentum=.8,matrices=all": (lambda p: further.local_muon(p, 0.8, CLASSES), {}),
+}
+"""The further methods: each is played in one of the variants, and with all of them in `make soak`."""
+SMALLER = ("local-adamw", "diloco", "local-muon")
+"""Methods whose steps are as long as the rate, and not as a gradient times it."""
+PLAYED = [
+    pytest.param(spelled, variant, marks=() if at % len(VARIANTS) == place else pytest.mark.soak)
+    for at, spelled in enumerate(FURTHER)
+    for place, variant in enumerate(VARIANTS)
+]
+
+
+@pytest.mark.parametrize(("spelled", "variant"), PLAYED)
+def test_a_further_method_is_the_reference_one(spelled: str, variant: str) -> None:
+    reference, letters = FURTHER[spelled]
+    rate = 0.02 if spelled.startswith(SMALLER) else BASE.rate
+    experiment = _experiment(spelled, **{**VARIANTS[variant], "rate": rate})
+    found, _ = _trace(experiment, COHORTS)
+    _agree(found, reference(_exported(experiment, COHORTS)), letters)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "reference"),
+    [
+        ("scaffnew", further_stateful.scaffnew),
+        ("fedac:gamma=2,alpha=4", lambda p: further.fedac(p, 2, 4, 5)),
+    ],
+)
+def test_a_further_method_for_everybody_is_the_reference_one(spelled: str, reference: Reference) -> None:
+    experiment = _experiment(spelled, participation=1.0, steps=5)
+    found, _ = _trace(experiment, ALL)
+    _agree(found, reference(_exported(experiment, ALL)), {})
+
+
+def test_snoo_trains_one_client_with_everybody_s_data() -> None:
+    experiment = _experiment("snoo:momentum=.5,server_rate=.7", rate=0.02)
+    cohorts = [[0]] * 8
+    found, _ = _trace(experiment, cohorts)
+    _agree(found, further.diloco(_exported(experiment, cohorts), (0.7, 0.5), (0.9, 0.95)), {})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

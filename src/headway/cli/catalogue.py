@@ -17,6 +17,7 @@ from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import SLOTS, Method
 from headway.methods.privacy import guarantee
+from headway.methods.relatives import relatives
 from headway.methods.spelling import chosen, defaults, method, pieces
 from headway.runs.costs import CostRecord, as_record
 
@@ -78,6 +79,10 @@ def show(spelled: str, console: Console) -> None:
     console.print("slots", style="bold")
     for slot, value in slot_rows(built):
         console.print(f"  {slot:<10} {value}", markup=False, highlight=False)
+    if found := relatives(spelled.partition(":")[0]) if "+" not in spelled else []:
+        console.print("\nsame as (docs/same-as.md)", style="bold")
+        for line in found:
+            console.print(f"  {line}", markup=False, highlight=False)
     console.print("\nprivacy, with +dp", style="bold")
     console.print(f"  {guarantee(built)}", markup=False, highlight=False)
     console.print("\ncost, in multiples of the model", style="bold")

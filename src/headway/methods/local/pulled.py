@@ -25,7 +25,7 @@ class pulled:
     needs = ("message:pull", "local:gradient_steps")
 
     def begin(self, received: Message, kept: State, client: Client) -> Memory:
-        return {"pull": received["pull"] * (self.momentum / client.steps)}
+        return {"pull": received["pull"] * self.momentum / client.steps}
 
     def direction(self, w: Vector, gradient: Vector, memory: Memory, step: Step) -> tuple[Vector, Memory]:
         return gradient + memory["pull"], memory
