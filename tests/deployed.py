@@ -23,7 +23,8 @@ from headway.methods.catalogue import METHODS
 from headway.random import built
 from headway.runs.result import Result
 
-DEPLOYABLE = [name for name in METHODS if name not in ("csgd", "cnag", "fednag")]
+_EVERYBODY = ("fednag", "fedac", "scaffnew")
+DEPLOYABLE = [name for name in METHODS if name not in ("csgd", "cnag", "snoo", *_EVERYBODY)]
 SIZES = (13, 21, 8, 5)
 SETTINGS: dict[str, object] = {"rounds": 4, "epochs": 2, "batch_size": 5, "rate": 0.1, "precision": "fp64"}
 _TOKENS = itertools.count(1)

@@ -5,13 +5,16 @@ They are written as a user would write them: frozen classes, no registration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headway.methods import further
 from headway.methods.broadcast import vector
 from headway.methods.catalogue import METHODS
 from headway.methods.method import Method
@@ -206,3 +209,18 @@ EVERY: dict[str, Any] = {
     **{f"own {name}": own for name, own in DEMANDING.items()},
 }
 """The catalogue's methods and these, by name."""
+
+FURTHER = frozenset(build.__name__.replace("_", "-") for family in further.FAMILIES.values() for build in family)
+"""The further methods, which choose slots in other ways or add one value to those of the others."""
+SAMPLE = frozenset({"fedinit", "fedexp", "fedac", "ghbm", "scaffnew", "fedspeed"})
+"""Of these one for each hook and form of state that no other method has."""
+
+
+def sampled(names: Iterable[str]) -> list[Any]:
+    """The names for a product of all methods with executors, networks or whole runs, which takes long.
+
+    All further methods are in it; those beyond the sample only in `make soak`. What a product is for is then seen, in
+    `make test`, for every method on which it depends, and each further method is in the contracts, in one product with
+    the executors, and beside its reference program.
+    """
+    return [pytest.param(name, marks=pytest.mark.soak) if name in FURTHER - SAMPLE else name for name in names]

@@ -21,7 +21,7 @@ from headway.engine.states import ClientStates
 from headway.errors import UserError
 from headway.methods.method import Method
 from headway.methods.spelling import method
-from methods_under_test import EVERY
+from methods_under_test import EVERY, sampled
 
 
 def ended(chosen: Experiment, executor: Executor, store: ClientStates | None = None) -> Any:
@@ -69,7 +69,7 @@ def test_methods_agree_where_samples_are_coupled(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", sampled(EVERY))
 def test_every_method_agrees_in_every_executor_where_samples_are_coupled(name: str, executor: str) -> None:
     agrees(coupled_experiment(EVERY[name]), executor)
 

@@ -76,7 +76,7 @@ TERMS: dict[str, list[tuple[str, str]]] = {
 CLIENTS = [[1, 3, 0], [3, 1, 4]]
 """Two clients come back in the second round, and one is new."""
 
-SETTINGS: dict[str, tuple[tuple[str, Any], ...]] = {"fedexp": (("rate", 1.0), ("epochs", 10))}
+SETTINGS: dict[str, tuple[tuple[str, Any], ...]] = {"fedexp": (("rate", 3.0), ("weights", "uniform"))}
 """Where a rule has a maximum in it, what makes it leave its other side so early."""
 
 

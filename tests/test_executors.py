@@ -29,7 +29,7 @@ from headway.executors import ExecutorKind
 from headway.methods.method import Method
 from headway.methods.spelling import method
 from headway.trees import leaves_of
-from methods_under_test import EVERY
+from methods_under_test import EVERY, FURTHER, SAMPLE, sampled
 
 
 def state_of(progress: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def state_of(progress: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
 @pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", sampled(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
     """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""
     chosen = experiment(EVERY[name], network)
@@ -55,8 +55,18 @@ def test_float64_agrees_over_several_rounds(name: str, network: str, executor: s
         ]
 
 
+@pytest.mark.parametrize("name", sorted(FURTHER - SAMPLE))
+def test_each_further_method_agrees_in_one_executor_and_one_network(name: str) -> None:
+    """The rest of the product above is in `make soak`."""
+    chosen = experiment(name, "batch_norm_dropout", rounds=3)
+    mine, theirs = ClientStates(), ClientStates()
+    (_, end), (_, other) = played(chosen, "serial", mine), played(chosen, "batched", theirs)
+    assert distance(state_of(end), state_of(other)) < 1e-10
+    assert all(distance(mine.states[client], theirs.states[client]) < 1e-10 for client in mine.states)
+
+
 @pytest.mark.parametrize("network", ["norm_free", "batch_norm_dropout"])
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", sampled(EVERY))
 def test_float32_agrees_for_one_round(name: str, network: str) -> None:
     """Within rtol 1e-4 of the model's size after one round from a common start; the pool runs serial's own function."""
     chosen = experiment(EVERY[name], network, rounds=1, precision="fp32")

@@ -39,7 +39,7 @@ from headway.methods.slots import Uploads
 from headway.methods.spelling import method
 from headway.random import built
 from headway.vectors import Vector
-from methods_under_test import EVERY
+from methods_under_test import EVERY, sampled
 
 LAYOUTS = ("streams", "stacked")
 
@@ -99,7 +99,7 @@ def agrees(chosen: Experiment, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", list(EVERY))
+@pytest.mark.parametrize("name", sampled(EVERY))
 def test_every_method_is_serial_s(name: str, layout: str) -> None:
     agrees(experiment(EVERY[name], "batch_norm_dropout"), layout)
 

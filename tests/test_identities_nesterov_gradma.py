@@ -159,14 +159,14 @@ def test_fednag_hands_over_the_model_of_least_recorded_global_loss(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_everybody_takes_part_in_fednag_and_a_tenth_otherwise(name: str) -> None:
+def test_everybody_takes_part_where_the_paper_says_so_and_a_tenth_otherwise(name: str) -> None:
     """Where the scenario says nothing. cNAG shares FedNAG's server and has one client."""
 
     def share(**given: Any) -> float | None:
         chosen = build(SMALL.changed(**given), method(name), model=norm_free(), **unequal_clients())
         return chosen.scenario.participation
 
-    assert share(participation=None) == (1.0 if name in ("fednag", "cnag") else 0.1)
+    assert share(participation=None) == (1.0 if name in ("fednag", "cnag", "fedac", "scaffnew") else 0.1)
     assert share(participation=0.5) == 0.5
 
 

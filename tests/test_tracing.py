@@ -38,7 +38,7 @@ from headway.methods.spelling import method
 from headway.scenario import Scenario
 from headway.trees import leaves_of, stack
 from headway.vectors import Vector
-from methods_under_test import PROGRAMS
+from methods_under_test import PROGRAMS, sampled
 
 CPU = torch.device("cpu")
 
@@ -48,7 +48,7 @@ def farthest(one: Any, two: Any) -> float:
     return max(float((left.double() - right.double()).abs().max()) for left, right in pairs if left.numel())
 
 
-@pytest.mark.parametrize("name", [*METHODS, *PROGRAMS])
+@pytest.mark.parametrize("name", sampled([*METHODS, *PROGRAMS]))
 def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: str) -> None:
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
     chosen = experiment(name, network="batch_norm_dropout")

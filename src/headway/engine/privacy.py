@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError
-from headway.methods.privacy import are, mirroring, privacy_of
+from headway.methods.privacy import are, mirroring, privacy_of, takes, trusting_the_mean
 
 ACCOUNTED = ("full", "poisson", "fixed")
 """Samplings of which an accountant knows how much is learnt of a client."""
@@ -83,6 +83,12 @@ def cautions(experiment: Experiment) -> list[str]:
         found.append(
             f"the guarantee holds, but {' and '.join(mirrors)} on the server {are(mirrors)} no longer the mean of what "
             "the clients keep: their part is neither clipped nor noisy"
+        )
+    trusting = trusting_the_mean(experiment.method)
+    if trusting:
+        found.append(
+            f"the guarantee holds, but {' and '.join(trusting)} in the clients {takes(trusting)} the model for the "
+            "mean of what they sent, which it no longer is"
         )
     if scenario.validation is not None or experiment.split.client_tests is not None:
         found.append("scores on clients' own samples are not covered by epsilon: do not publish them with the model")

@@ -169,6 +169,8 @@ class OfLocal(Protocol):
 
     replaces_delta: bool
     """Whether it uploads something in place of Δ_i."""
+    trusts_mean: bool
+    """Whether it takes the model that it receives for the mean of what clients sent, so that another one breaks it."""
 
 
 class OfServer(Protocol):

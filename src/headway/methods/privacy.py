@@ -44,11 +44,27 @@ def guarantee(method: Method) -> Guarantee:
             "kept, and a relation breaks",
             f"the server's {names} {are(mirrors)} no longer the mean of what clients keep",
         )
+    trusting = trusting_the_mean(method)
+    if trusting:
+        return Guarantee(
+            "kept, and a relation breaks",
+            f"the clients' {' and '.join(trusting)} {takes(trusting)} the model for the mean of what they sent",
+        )
     return Guarantee("kept", "the server sees only the mean of the uploads")
 
 
 def are(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
+
+
+def takes(names: list[str]) -> str:
+    return "takes" if len(names) == 1 else "take"
+
+
+def trusting_the_mean(method: Method) -> list[str]:
+    """The clients' values that take the model that they receive for the mean of what clients sent."""
+    values: Iterable[tuple[str, object]] = method.parts("local")
+    return [type(part).__name__ for _, part in values if getattr(part, "trusts_mean", False)]
 
 
 def mirroring(method: Method) -> list[str]:

@@ -32,7 +32,7 @@ class own_motion:
     share: Annotated[float, Within(0, 1, open_left=True)]
 
     def client_state(self, model: Vector) -> ClientState:
-        return {"last": model}
+        return {"last": model.zeros()}
 
     def begin(self, received: Message, kept: ClientState, client: Client) -> Memory:
         motion = (kept["last"] - received["model"]) * (self.beta * self.share / client.rate_sum)

@@ -35,6 +35,7 @@ class shifted:
     """
 
     needs = ("local:gradient_steps",)
+    trusts_mean = True
     suggests: ClassVar[dict[str, float]] = {"participation": 1.0}
 
     def client_state(self, model: Vector) -> ClientState:
