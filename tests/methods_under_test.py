@@ -204,8 +204,12 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 }
 """Options that change what a method keeps or sends, and the settings with which they do something in a few rounds."""
 
+FORMS = {name: f"{name}:eps=0.001" for name in ("local-adamw", "local-muon", "diloco", "snoo")}
+"""Methods that step by Adam, as they are compared with themselves: where a gradient is 0 but for rounding, as that of a
+bias before BatchNorm is, a smaller ε would make a whole step of the rounding."""
+
 EVERY: dict[str, Any] = {
-    **{name: name for name in (*METHODS, *PROGRAMS)},
+    **{name: FORMS.get(name, name) for name in (*METHODS, *PROGRAMS)},
     **{f"own {name}": own for name, own in DEMANDING.items()},
 }
 """The catalogue's methods and these, by name."""

@@ -213,10 +213,15 @@ def test_a_page_that_names_the_references_is_in_them(name: str) -> None:
         assert re.search(rf'"{name}["+:]', source)
 
 
+@cache
+def group() -> Any:
+    """The commands, which no test changes."""
+    return typer.main.get_command(app)
+
+
 def understood(verb: str, words: list[str]) -> list[str]:
     """The methods of a command line whose flags and values are all allowed; nothing is run."""
-    group: Any = typer.main.get_command(app)
-    given = group.commands[verb].make_context(verb, words).params
+    given = group().commands[verb].make_context(verb, words).params
     fields = [setting.name for setting in dataclasses.fields(Scenario) if setting.name != "method"]
     Scenario().changed(**{field: value(field, given[field]) for field in fields if given[field] is not None})
     methods: list[str] = given["methods"] if verb == "compare" else [given["method"]]
@@ -237,8 +242,7 @@ def test_its_commands_parse(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_flags_and_options_it_names_exist(name: str) -> None:
     """`--weights uniform`, `half=false` and `fedprox+acg` in the text are understood as they stand."""
-    group: Any = typer.main.get_command(app)
-    flags = {flag for option in group.commands["run"].params for flag in (*option.opts, *option.secondary_opts)}
+    flags = {flag for option in group().commands["run"].params for flag in (*option.opts, *option.secondary_opts)}
     for text in code(EVERY[name].split("### Refused")[0]):
         if text.startswith("--"):
             flag, *value = text.split()

@@ -25,7 +25,7 @@ from headway.methods.catalogue import METHODS
 from headway.runs.checkpoint import Checkpoint
 from headway.scenario import Scenario
 from killed_runs import Case, Moment, control, killed, lived
-from methods_under_test import sampled
+from methods_under_test import EVERY, sampled
 from test_resume import assert_same_end
 
 STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "epochs": 1, "rounds": 3}
@@ -34,7 +34,7 @@ STRAGGLING = {"dropout": 0.5, "stragglers": "partial", "batches": "continued", "
 @pytest.mark.parametrize("name", sampled(METHODS))
 def test_every_method_takes_stragglers_and_executors_agree(name: str) -> None:
     """Within 1e-10 in float64, client states included."""
-    chosen = experiment(name, "batch_norm_dropout", **STRAGGLING)
+    chosen = experiment(EVERY[name], "batch_norm_dropout", **STRAGGLING)
     (mine, one), (theirs, two) = ((ClientStates(), kind) for kind in ("serial", "batched"))
     (reference, end), (records, other) = played(chosen, one, mine), played(chosen, two, theirs)
     assert distance([end.model.theta, end.model.server], [other.model.theta, other.model.server]) < 1e-10

@@ -267,7 +267,7 @@ FURTHER: dict[str, tuple[Reference, dict[str, str]]] = {
     "mofedsam:rho=.2,alpha=.3": (lambda p: further.mofedsam(p, 0.2, 0.3), {"direction": "direction"}),
     "fedgamma:rho=.2": (lambda p: further_stateful.fedgamma(p, 0.2), {"c": "control"}),
     "fedlesam:rho=.2": (lambda p: further_stateful.fedlesam(p, 0.2), {}),
-    "fedgloss:rho=.2,local_rho=.1,beta=8": (
+    "fedgloss:rho=.2,local_rho=.1,alpha=.125": (
         lambda p: further_stateful.fedgloss(p, 0.2, 0.1, 8.0),
         {"sigma": "h"},
     ),

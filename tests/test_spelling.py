@@ -42,7 +42,7 @@ def value_in(entry: Entry, option: str) -> Any:
     allowed = ranges(entry.build)[option]
     if isinstance(allowed, Among):
         return next(word for word in allowed.words if word != default)
-    value = 7 if isinstance(default, int) else 0.37
+    value = 7 if isinstance(default, int) else next(one for one in (0.37, 1.37) if one in allowed)
     assert value in allowed
     assert default != value
     return value

@@ -13,9 +13,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from headway.cli.catalogue import cost_columns
-from headway.cli.method_page import lacking, page, read_notes
-from headway.engine.cost import cost
+from headway.cli.method_page import lacking, page, price, read_notes
 from headway.errors import UserError
 from headway.methods.catalogue import FAMILIES, METHODS
 from headway.methods.spelling import method
@@ -40,9 +38,9 @@ def counted(text: str) -> str:
 
 
 def _row(name: str) -> str:
-    price = cost_columns(cost(method(name)))
+    cost = price(name)
     purpose = " ".join(read_notes(name)[0].split())
-    cells = [f"[{name}]({name}.md)", purpose, *(price[column] for column in ("down", "up", "client state", "passes"))]
+    cells = [f"[{name}]({name}.md)", purpose, *(cost[column] for column in ("down", "up", "client state", "passes"))]
     return f"| {' | '.join(cells)} |"
 
 

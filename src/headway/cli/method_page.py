@@ -129,8 +129,14 @@ def _arguments(entry: Entry, meanings: dict[str, str]) -> str:
     return _table(("name", "default", "allowed", "meaning"), rows) if rows else "None."
 
 
+@cache
+def price(name: str) -> dict[str, str]:
+    """What a method of the catalogue costs, under the headings of tables and pages."""
+    return cost_columns(cost(method(name)))
+
+
 def _cost(name: str) -> str:
-    columns = cost_columns(cost(method(name)))
+    columns = price(name)
     return _joined(_table(columns, [columns.values()], right=True), "Units are on [the first page](README.md#costs).")
 
 

@@ -247,17 +247,17 @@ def fedlesam(rho: Weight = 0.05) -> Method:
     return Method(local=local.lesam(rho))
 
 
-def fedgloss(rho: Weight = 0.15, local_rho: Weight = 0.15, beta: Rate = 10.0) -> Method:
-    """φ = θ − ρΔ/‖Δ‖ with the last Δ ; f − ⟨h_i, w⟩ + ‖w − φ‖²/2β at w + ρ_l g/‖g‖ ; h_i, h: FedDyn's ; θ ← θ + Δ − βh
+def fedgloss(rho: Weight = 0.15, local_rho: Weight = 0.15, alpha: Rate = 0.1) -> Method:
+    """φ = θ − ρΔ/‖Δ‖ with the last Δ ; f − ⟨h_i, w⟩ + α/2‖w − φ‖² at w + ρ_l g/‖g‖ ; h_i, h: FedDyn's ; θ ← θ + Δ − h/α
 
     Caldarola et al., Beyond local sharpness: communication-efficient global sharpness-aware minimization for
-    federated learning, CVPR 2025, Alg. 1.
+    federated learning, CVPR 2025, Alg. 1; α is its 1/β.
     """
     return Method(
         broadcast=broadcast.lookbehind(rho),
-        objective=objective.dual(1 / beta, 1 / beta),
+        objective=objective.dual(alpha, alpha),
         local=local.sam(local_rho),
-        server=(server.average(), server.dual_mean(1 / beta), server.last_update()),
+        server=(server.average(), server.dual_mean(alpha), server.last_update()),
     )
 
 
@@ -273,12 +273,14 @@ def local_adamw(beta1: Momentum = 0.9, beta2: Momentum = 0.999, eps: Rate = 1e-8
     return Method(local=local.adamw(beta1, beta2, eps, state))
 
 
-def local_muon(momentum: Momentum = 0.95, matrices: Matrices = "hidden", state: Kept = "reset") -> Method:
+def local_muon(
+    momentum: Momentum = 0.95, matrices: Matrices = "hidden", eps: Rate = 1e-8, state: Kept = "reset"
+) -> Method:
     """M ← μM + (1−μ)g ; w ← w − ηs·NS((1−μ)g + μM) for matrices, AdamW for all others ; θ ← θ + Δ
 
     Jordan et al., Muon: an optimizer for hidden layers in neural networks, 2024, as the optimiser of FedAvg's clients.
     """
-    return Method(local=local.muon(momentum, matrices=matrices, state=state))
+    return Method(local=local.muon(momentum, matrices=matrices, eps=eps, state=state))
 
 
 def diloco(

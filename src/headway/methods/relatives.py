@@ -77,7 +77,7 @@ RELATIONS: tuple[Relation, ...] = (
         settings={**_EQUAL_STEPS, **_EVERYBODY},
     ),
     Relation("scaffold", "scaffold-m:beta=1", where="weight decay is 0", settings={"weight_decay": 0.0}),
-    Relation("feddyn:alpha=0.1", "fedgloss:rho=0,local_rho=0,beta=10"),
+    Relation("feddyn:alpha=0.1", "fedgloss:rho=0,local_rho=0,alpha=0.1"),
     Relation(
         "feddyn:alpha=0.2",
         "fedspeed:alpha=0,mu=0.2",
