@@ -244,7 +244,10 @@ UNMET: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "an upload": (
         {"server": hw.server.control_mean()},
-        ("add hw.local.controlled() or hw.objective.drift(alpha=…) or a value of your own", "('upload:control',)"),
+        (
+            "add hw.local.controlled() or hw.local.controlled_momentum(beta=…) or hw.objective.drift(alpha=…) or a value of your own",
+            "('upload:control',)",
+        ),
     ),
     "an upload that nothing of the catalogue makes": (
         {"server": slot("Lists", update=update, needs=("upload:rows",))},
