@@ -76,10 +76,17 @@ def test_a_round_changes_none_of_its_inputs(name: str) -> None:
     assert torch.equal(chosen.network.parameters.flat(), before.theta.flat())
 
 
+@cache
+def plainly(name: str) -> tuple[list[dict[str, Any]], Any, ClientStates]:
+    """A run of four rounds as it is, which no test changes: its records, its end and what clients keep."""
+    store = ClientStates()
+    return *played(experiment(name), store=store), store
+
+
 @pytest.mark.parametrize("name", SPELLED)
 def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
     """Bytes are those of `headway methods`: a number of vectors, each as long as its wire writes it."""
-    records, progress = played(experiment(name))
+    records, progress, _ = plainly(name)
     built, key = method(name), torch.zeros(2, dtype=torch.int64)
     vectors = cost(dataclasses.replace(built, wire=Wire()))
     down, up = (nbytes(code.encode(progress.model.theta, key)) for code in (built.wire.down, built.wire.up))
@@ -90,8 +97,7 @@ def test_counted_bytes_are_the_cost_times_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPELLED)
 def test_client_state_is_kept_for_exactly_those_who_took_part(name: str) -> None:
-    store = ClientStates()
-    records, _ = played(experiment(name), store=store)
+    records, _, store = plainly(name)
     seen = {client for record in records for client in record["clients"]}
     assert set(store.states) == (seen if cost(method(name)).client_state else set())
 

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import EXECUTORS, played
+from conftest import OTHERS, played
 from headway.engine.building import build
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
 from headway.scenario import Scenario
-from methods_under_test import sampled
+from methods_under_test import FURTHER
 
 EMBEDDED = Scenario(rounds=20, participation=0.05, model="mlp", steps=2, precision="fp64", device="cpu", eval_every=20)
 
 
-@pytest.mark.parametrize("name", sampled(METHODS))
-def test_twenty_rounds_end_at_the_same_model_in_every_executor(name: str) -> None:
+POOLED = ("fedacg", "scaffold", "moon", "gradma", "fedpaq", "mimelite", "fedinit")
+"""Methods that are played in worker processes too; these run serial's own function, and starting them takes long."""
+ONE = "fedinit"
+"""Of the further methods the one that is played here; all others are in `make soak`."""
+
+
+def ends(name: str, *executors: str) -> None:
     experiment = build(EMBEDDED, method(name))
-    ends = {executor: played(experiment, executor) for executor in EXECUTORS}
-    records, progress = ends["serial"]
+    found = {executor: played(experiment, executor) for executor in ("serial", *executors)}
+    records, progress = found["serial"]
     assert records[-1]["accuracy"] > 0.15
     theta = progress.model.theta.flat()
-    for other in ("batched", "pool"):
-        assert float((ends[other][1].model.theta.flat() - theta).abs().max()) < 1e-10 * float(theta.abs().max())
+    for other in executors:
+        assert float((found[other][1].model.theta.flat() - theta).abs().max()) < 1e-10 * float(theta.abs().max())
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in FURTHER - {ONE}])
+def test_twenty_rounds_end_at_the_same_model(name: str) -> None:
+    ends(name, "batched", *(["pool"] if name in POOLED else []))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", METHODS)
+def test_twenty_rounds_end_at_the_same_model_in_every_executor(name: str) -> None:
+    ends(name, *OTHERS)
