@@ -353,12 +353,11 @@ def test_the_page_has_every_method_with_its_verdict() -> None:
 def test_what_breaks_is_said_before_the_first_round() -> None:
     said = privacy.cautions(experiment("scaffold+dp", **UNIFORM))
     assert [line.split(",")[0] for line in said] == ["the guarantee holds"]
-    said = privacy.cautions(experiment("scaffnew+dp", **UNIFORM))
-    assert said == [
+    assert "control_mean" in said[0]
+    assert privacy.cautions(experiment("scaffnew+dp", **UNIFORM)) == [
         "the guarantee holds, but shifted in the clients takes the model for the mean of what they sent, which it no "
         "longer is"
     ]
-    assert "control_mean" in said[0]
     assert "protected" in privacy.cautions(experiment("fedavg+dp:noise=0", **UNIFORM))[0]
     assert "without replacement" in privacy.cautions(experiment("fedavg+dp", **{**UNIFORM, "sampling": "fixed"}))[0]
     assert privacy.cautions(experiment("fedavg+dp", **{**UNIFORM, "sampling": "full"})) == []
