@@ -114,7 +114,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Flower's programs, as files that are never started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("flwr", "flower-superlink", "flower-supernode", "flower-superexec"):
+    for name in ("headway", "flwr", "flower-superlink", "flower-supernode", "flower-superexec"):
         (folder / name).write_text("#!/bin/sh\nexit 9\n")
         (folder / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headway.deploy import census
 from headway.deploy.apps import ServerApp
-from headway.deploy.attempt import counted_in
+from headway.deploy.attempt import counted_in, lost_in
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
 from headway.deploy.codes import Code, Refused
@@ -162,7 +162,8 @@ def _sites(experiment: Experiment, folder: Path, now: Roster, reach: Reach, part
     done = folders.read(folder).rounds.records if folders.manifest(folder) is not None else []
     sites.counted = counted_in(done)
     rounds = {now.names[client]: int(each[-1].partition(".")[0]) for client, each in sites.counted.items()}
-    journal.begin(now.names, experiment.scenario.rounds, rounds)
+    lost = {now.names[client]: count for client, count in lost_in(done).items()}
+    journal.begin(now.names, experiment.scenario.rounds, rounds, lost)
     journal.round = len(done)
     for name, node in reach.node_of.items():
         journal.seen(name, node)

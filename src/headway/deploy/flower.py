@@ -227,7 +227,7 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
     try:
         app = with_changes(app, start.out, start.method, start.settings)
         transport, speaker = GridTransport(grid, context.run_id), Speaker(starts.told(start.name))
-        result = deploy(app, transport, start.terms, resume=start.resume, observer=speaker)
+        result = deploy(app, transport, start.terms, resume=start.resume, observer=speaker, track=start.track)
         outcome = Outcome(0, str(result.folder))
     except UserError as fault:
         outcome = Outcome(2, str(fault))

@@ -10,10 +10,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway import random
+from headway.deploy import locks
 from headway.deploy.private import append_private, private_folder, write_private
 from headway.deploy.terms import Terms
 from headway.errors import UserError, shown
@@ -34,6 +36,8 @@ class Start:
     resume: bool = False
     method: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    track: tuple[str, ...] = ()
+    """Trackers that get the records of the run."""
     superlink: str = ""
     authority: str = ""
     run_id: int | None = None
@@ -62,6 +66,11 @@ class Starts:
         private_folder(self.folder)
         write_private(self.folder / f"{start.name}.json", json.dumps(dataclasses.asdict(start)).encode())
 
+    def one_at_a_time(self) -> AbstractContextManager[None]:
+        """A block in which no other command starts a run: the second of two finds the run of the first."""
+        private_folder(self.folder)
+        return locks.one_at_a_time(self.folder / "lock")
+
     def read(self, name: str) -> Start:
         """The start of a name; a name comes from outside, so it can be no path."""
         path = self.folder / f"{name}.json"
@@ -70,7 +79,8 @@ class Starts:
         content = json.loads(path.read_text(encoding="utf-8"))
         terms = content.pop("terms")
         terms["accept_data"] = tuple(terms["accept_data"])
-        return Start(**content, terms=Terms(**terms))
+        track = tuple(content.pop("track", ()))
+        return Start(**content, terms=Terms(**terms), track=track)
 
     def forget(self, name: str) -> None:
         """Take back a start that the server never got."""
