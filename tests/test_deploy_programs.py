@@ -1,4 +1,4 @@
-"""The programs of a server and of a site: alone in their state folder, and nothing is left of them; starts take turns."""
+"""The programs of a server and of a site: alone in their state folder, with nothing left of them; starts take turns."""
 
 from __future__ import annotations
 
