@@ -187,6 +187,8 @@ def test_serve_and_join_print_what_they_would_become(programs: Path, tmp_path: P
     unit = called(tmp_path, f"{join} --unit").stdout
     for line in ("Restart=always", "RestartSec=65", "KillMode=control-group", "UMask=0077"):
         assert line in unit.splitlines()
+    before = next(line for line in unit.splitlines() if line.startswith("ExecStartPre="))
+    assert before == f"ExecStartPre=+/bin/mkdir -p -m 0700 {tmp_path}/state"
     (tmp_path / "a").chmod(0o644)
     assert "can be read by others" in one_line(called(tmp_path, f"{join} --print"))
 
@@ -214,7 +216,7 @@ def test_a_unit_has_every_word_as_it_is(word: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 def test_systemd_takes_the_unit(programs: Path, tmp_path: Path) -> None:
     unit = tmp_path / "headway-site.service"
-    unit.write_text(units.systemd(every_command(tmp_path)[1], "a site", [tmp_path]))
+    unit.write_text(units.systemd(every_command(tmp_path)[1], "a site", [tmp_path, tmp_path / "my runs"]))
     ended = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert "headway-site" not in ended.stderr, ended.stderr
 

@@ -32,13 +32,22 @@ def without_test(deployment: Deployment, **terms: Any) -> tuple[Result, Result]:
     )
 
 
-@pytest.mark.parametrize("net", ["norm_free", "batch_norm_dropout"])
-def test_scores_of_the_sites_are_those_of_all_samples_that_they_hold_out(tmp_path: Path, net: str) -> None:
-    deployment = Deployment(tmp_path, "scaffold", net, settings={"client_test": 0.3, "metrics": "accuracy,top2"})
+@pytest.mark.parametrize(
+    ("net", "buffers"),
+    [("norm_free", "refuse"), ("batch_norm_dropout", "average"), ("batch_norm_dropout", "keep-local")],
+)
+def test_scores_of_the_sites_are_those_of_all_samples_that_they_hold_out(
+    tmp_path: Path, net: str, buffers: str
+) -> None:
+    settings = {"client_test": 0.3, "metrics": "accuracy,top2", "buffers": buffers}
+    deployment = Deployment(tmp_path, "scaffold", net, settings=settings)
     deployed, simulated = without_test(deployment)
     assert gap(deployment.out, simulated) == 0.0
+    of_clients = ("client_mean", "client_std", "client_worst")
+    of_all = ("loss", "accuracy", "top2", "accuracy_smoothed")
     for mine, theirs in zip(deployed.records, simulated.records, strict=True):
-        for name in ("loss", "accuracy", "top2", "accuracy_smoothed", "client_mean", "client_std", "client_worst"):
+        # a simulation judges all samples together by statistics of their batches, sites judge theirs by their own
+        for name in of_clients if buffers == "keep-local" else (*of_all, *of_clients):
             assert mine[name] == pytest.approx(theirs[name], rel=1e-12), name  # type: ignore[literal-required]
     for _, _, reply in deployment.seen:
         if reply.kind == "scored":

@@ -61,14 +61,19 @@ def replay(
 
 
 def gap(run: str | Path, result: Result) -> float:
-    """The largest difference between a number of a deployment's model and the same of a simulation."""
+    """The largest difference between a number of a deployment's model and the same of a simulation.
+
+    Statistics that stay at the sites are no part of the server's model.
+    """
     folder = as_path("run", run)
     found = manifest(folder)
     if found is None:
         raise UserError(f"{folder} has no checkpoint yet")
     deployed = read_tensors(folder / "checkpoint" / found["server"], found["sha256"])
     simulated = result.model.state_dict()
-    names = {name.partition("/")[2]: leaf for name, leaf in deployed.items() if name.startswith(("model/", "buffers/"))}
+    stay = read_folder(folder).scenario.buffers == "keep-local"
+    parts = ("model/",) if stay else ("model/", "buffers/")
+    names = {name.partition("/")[2]: leaf for name, leaf in deployed.items() if name.startswith(parts)}
     if not names or not names.keys() <= simulated.keys():
         raise UserError(f"{folder} holds another model than the simulation's")
     return max(float((leaf.double() - simulated[name].double()).abs().max()) for name, leaf in names.items())
