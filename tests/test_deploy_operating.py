@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import called, one_line
@@ -81,6 +81,7 @@ def test_more_sites_than_there_is_data_of_are_refused() -> None:
         project.rehearsal_data(WARD / "rehearsal", 6)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.sampled_from("smhd"))
 def test_durations(count: int, unit: str) -> None:
     assert project.duration("--deadline", f"{count}{unit}") == count * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit]
@@ -94,6 +95,7 @@ def test_what_is_killed() -> None:
     assert faults.kills("", 3, 5) == ()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9))
 def test_a_kill_is_read_as_it_is_written(site: int, round: int) -> None:
     for kill in (Kill(round, "site", site), Kill(round, "server"), Kill(round, "link")):
@@ -204,6 +206,7 @@ def test_without_flower_it_is_said_what_to_install(tmp_path: Path, monkeypatch: 
 # ── units and the proxy ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1))
 def test_a_unit_has_every_word_as_it_is(word: str) -> None:
     unit = units.systemd(Command(("/bin/x", word), {"NAME": word}), "test", [Path("/state")])

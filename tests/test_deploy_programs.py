@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from headway.deploy import guard, units
 from headway.deploy.becoming import MARK
 from headway.deploy.commands import DATABASE, Command
 from headway.deploy.processes import wait_until
-from headway.deploy.starts import Outcome, Start, Starts
+from headway.deploy.starts import Outcome, Start, Starts, keep_with
 from headway.deploy.terms import Terms
 
 LINUX = pytest.mark.skipif(not guard.sees_processes(), reason="there is no /proc here")
@@ -128,6 +129,28 @@ def test_trackers_of_a_run_reach_the_server_as_they_are_meant(server: Path, tmp_
     assert shell(tmp_path, "deploy resume run --state server", PATH=around).returncode == 0
     (name,) = (server / "asked").read_text().split()
     assert Starts(server).read(name).track == ("mlflow:http://h:5000",)
+
+
+def test_a_run_whose_server_is_lost_goes_on_at_a_new_one(server: Path, tmp_path: Path) -> None:
+    around = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    (tmp_path / "run").mkdir()
+    terms = Terms(3, accept_data=("a",), seconds=2.5)
+    start = Start(
+        "ef", "ward", "elsewhere", terms, method="scaffold", settings={"rounds": 9}, superlink="h:1", run_id=7
+    )
+    (tmp_path / "new").mkdir(mode=0o700)
+    (tmp_path / "new" / DATABASE).touch()
+    said = one_line(called(tmp_path, "deploy resume run --state new", PATH=around))
+    assert said.startswith("run was not started from ")
+    assert said.endswith("or where that is lost, resume it at this one: --new-server")
+    said = one_line(called(tmp_path, "deploy resume run --state new --new-server", PATH=around))
+    assert said == "run has no start.json; it is not the folder of a deployment that has begun"
+    keep_with(tmp_path / "run", start)
+    assert shell(tmp_path, "deploy resume run --state new --new-server --rounds 12", PATH=around).returncode == 0
+    found = Starts(tmp_path / "new").last_of(tmp_path / "run")
+    assert (found.method, found.settings, found.resume, found.run_id) == ("scaffold", {"rounds": 12}, True, 2)
+    assert found.terms == replace(terms, accept_data=())
+    assert found.out == str(tmp_path / "run")
 
 
 def test_a_place_of_curves_is_where_the_operator_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

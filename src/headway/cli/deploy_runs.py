@@ -171,14 +171,17 @@ def resume(
         list[str] | None, typer.Option(help="a site whose data has changed, and may; repeatable", show_default=False)
     ] = None,
     track: Annotated[list[str] | None, TRACK] = None,
+    new_server: Annotated[
+        bool, typer.Option("--new-server", help="the state folder that the run was started from is lost")
+    ] = False,
 ) -> None:
     """Go on with a run from its last checkpoint, after the server or the machine has died, or the run was stopped."""
     from headway.deploy.project import duration
     from headway.deploy.starts import Starts, new_name
 
-    _operator(run, state)  # refuses what is no run of this server before it waits
+    _operator(run, state, new_server)  # refuses before it waits
     with Starts(state.absolute()).one_at_a_time():
-        operator, last = _operator(run, state)
+        operator, last = _operator(run, state, new_server)
         before = last.terms
         terms = dataclasses.replace(
             before,
@@ -195,7 +198,7 @@ def resume(
             settings={**last.settings, **_settings(rounds, None)},
             track=tracked(track) if track else last.track,
         )
-        if operator.runs(last):
+        if last.run_id is not None and operator.runs(last):
             raise UserError(
                 f"{run} is running; follow it with {_command('status', run)}, or end it: "
                 f"{_command('stop', run, operator)}"
@@ -292,14 +295,17 @@ def _folder(label: str) -> Path:
     return Path("runs") / f"{slug(label)}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _operator(run: Path, state: Path) -> tuple[Operator, Start]:
-    """The server of a run, and the run's last start."""
+def _operator(run: Path, state: Path, new_server: bool = False) -> tuple[Operator, Start]:
+    """The server of a run, and the run's last start; at a new server, what the run's folder keeps of it."""
     from headway.deploy.commands import Address
     from headway.deploy.operate import Operator
-    from headway.deploy.starts import Starts
+    from headway.deploy.starts import Starts, kept_with
 
-    last = Starts(state.absolute()).last_of(run)
-    return Operator(Address.read("superlink", last.superlink), Path(last.authority), state.absolute()), last
+    starts = Starts(state.absolute())
+    last = kept_with(run) if new_server and starts.latest(run) is None else starts.last_of(run)
+    operator = Operator(Address.read("superlink", last.superlink), Path(last.authority), state.absolute())
+    operator.check()
+    return operator, last
 
 
 def _follow(operator: Operator, start: Start) -> None:
