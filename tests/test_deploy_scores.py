@@ -71,6 +71,16 @@ def test_numbers_are_learnt_and_judged_at_sites_too(tmp_path: Path) -> None:
         assert "r2" not in mine  # it does not follow from sums
 
 
+def test_a_replay_plays_the_method_of_the_run(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, "scaffold")
+    deployment.run()
+    same = replay(
+        replace(deployment.server, method="fedavg"), deployment.data["clients"], deployment.out, observer=Quiet()
+    )
+    assert same.method == "scaffold"
+    assert gap(deployment.out, same) == 0.0
+
+
 def test_a_server_without_samples_that_holds_none_out_has_no_scores(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, "fedavg", settings={"eval_every": 2})
     app = replace(deployment.server, test=None, sample=(6,), classes=3)

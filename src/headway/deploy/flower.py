@@ -223,7 +223,7 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
     """Flower's call for a run. How it ends is told to the command that started it."""
     starts = Starts(server_state())
     start = starts.read(str(context.run_config.get(RECORD, "")))
-    outcome = Outcome(1, "the server's app ended without a word")
+    outcome = Outcome(1, "the run was stopped")  # a signal ends the app with no exception of its own
     try:
         app = with_changes(app, start.out, start.method, start.settings)
         transport, speaker = GridTransport(grid, context.run_id), Speaker(starts.told(start.name), start)
