@@ -128,3 +128,11 @@ def test_a_form_is_needed_where_there_is_no_test_set(tmp_path: Path) -> None:
     app = replace(deployment.server, test=None, model=network("norm_free"))
     with pytest.raises(UserError, match=r"the server has no test set; give test=…, or sample=\(…\) and classes=…"):
         deploy(app, deployment.transport, deployment.terms, observer=Quiet(), clock=deployment.clock)
+
+
+@pytest.mark.parametrize("task", ["tokens", "segmentation", "multilabel"])
+def test_a_task_whose_targets_have_a_shape_needs_a_test_set_at_the_server(tmp_path: Path, task: str) -> None:
+    deployment = Deployment(tmp_path, settings={"task": task})
+    app = replace(deployment.server, test=None, sample=(6,), classes=3)
+    with pytest.raises(UserError, match=f"the task is {task}, and sample=… does not say what its targets look like"):
+        deploy(app, deployment.transport, deployment.terms, observer=Quiet(), clock=deployment.clock)
