@@ -54,6 +54,7 @@ def _setting(group: str, default: Value | None, help: str, role: str | None = No
 
 
 DEFAULT_PARTICIPATION = 0.1
+DIAGNOSES = ("cosines", "forgetting", "all")
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,10 @@ class Scenario:
     )
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
+    )
+
+    diagnose: str | None = _setting(
+        "watching", None, "measure also how clients agree, or what they forget", among=DIAGNOSES, later=True
     )
 
     delta: float | None = _setting(

@@ -64,6 +64,7 @@ def table() -> list[Row]:
 _SIMULATED = {
     "validation": "sites hold no samples out for a validation",
     "dropout": "real sites drop out by themselves",
+    "diagnose": "local models stay at the sites",
     "attendance": "who takes part is decided by the sites",
 }
 """Settings of a simulation that a deployment refuses, and why."""
