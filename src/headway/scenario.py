@@ -30,16 +30,8 @@ ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
 and how it is executed (up to rounding, no number depends on that), and which of several runs a run is."""
 
-_ROLE_OF_GROUP = {
-    "run": "identity",
-    "data": "problem",
-    "stragglers": "problem",
-    "model": "problem",
-    "training": "training",
-    "watching": "watching",
-    "privacy": "watching",
-    "execution": "execution",
-}
+_ROLE_OF_GROUP = {"run": "identity", "data": "problem", "stragglers": "problem", "model": "problem"}
+_ROLE_OF_GROUP |= {"training": "training", "watching": "watching", "privacy": "watching", "execution": "execution"}
 
 
 def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
@@ -54,7 +46,6 @@ def _setting(group: str, default: Value | None, help: str, role: str | None = No
 
 
 DEFAULT_PARTICIPATION = 0.1
-DIAGNOSES = ("cosines", "forgetting", "all")
 
 
 @dataclass(frozen=True)
@@ -196,7 +187,7 @@ class Scenario:
     )
 
     diagnose: str | None = _setting(
-        "watching", None, "measure also how clients agree, or what they forget", among=DIAGNOSES, later=True
+        "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all"), later=True
     )
 
     delta: float | None = _setting(
