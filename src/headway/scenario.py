@@ -182,6 +182,9 @@ class Scenario:
         "end after this many evaluations in a row without a better headline; give --validation, too",
         least=1,
     )
+    keep_checkpoints: int | None = _setting(
+        "watching", None, "rounds between states that headway analyse needs", role="execution", least=1, later=True
+    )
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
     )
