@@ -92,4 +92,5 @@ def largest_eigenvalues(
 
 def _start(size: int) -> np.ndarray:
     """Where the iteration begins: the same for every model of a size, so that a repetition gives the same digits."""
-    return np.cos(np.arange(1.0, size + 1.0) ** 2)
+    start: np.ndarray = np.cos(np.arange(1.0, size + 1.0) ** 2)
+    return start

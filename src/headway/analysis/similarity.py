@@ -27,7 +27,8 @@ def centred_gram(answers: Tensor) -> Tensor:
     rows = answers.reshape(len(answers), -1).double()
     rows = rows - rows.mean(0)
     gram = rows @ rows.T
-    return gram / gram.norm()
+    found: Tensor = gram / gram.norm()
+    return found
 
 
 def _alike(one: Tensor, other: Tensor) -> float:
