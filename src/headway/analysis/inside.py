@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,9 +16,11 @@ from headway.analysis.surface import Loss, Plane, Surface, path, surface
 from headway.analysis.surface import Path as Way
 from headway.engine.experiment import Experiment
 from headway.engine.scoring import score
-from headway.errors import UserError
+from headway.errors import UserError, shown
+from headway.methods.method import Method
 from headway.runs import kept
 from headway.runs.folder import read as read_folder
+from headway.runs.given import given_again
 from headway.runs.load import experiment_of, scenario_of_run
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ STEPS = 10
 class Wanted:
     """How much is measured."""
 
-    clients: int = 5
-    """Local models, the first of the cohort."""
+    local_models: int = 5
+    """Of how many clients the models are looked at: the first of the cohort."""
     samples: int = 512
     """Held-out samples, evenly spread over the test set."""
     grid: int = 21
@@ -46,14 +47,14 @@ class Wanted:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("clients", 1, 100),
+            ("local_models", 1, 100),
             ("samples", 2, 100_000),
             ("grid", 3, 201),
             ("eigenvalues", 0, 50),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise UserError(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
+                raise UserError(f"{name} is {shown(value)}; it must be a whole number from {least} to {most}")
 
 
 @dataclass(frozen=True)
@@ -86,23 +87,62 @@ class Analysis:
     notes: list[str] = field(default_factory=list)
     """What could not be measured, and why."""
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the local models."""
+        return [f"client {client}" for client in self.clients]
 
-def analyse_run(folder: Path, after: int | None = None, wanted: Wanted | None = None) -> Analysis:
-    """Look into the round after a kept one: the last that was kept, or the one after round `after`."""
-    scenario_of_run(folder)
+    def pairs(self, matrix: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """The numbers of a matrix over `names` that are of two different local models."""
+        own = [names.index(name) for name in self.names]
+        within = matrix[np.ix_(own, own)]
+        found: np.ndarray = within[~np.eye(len(own), dtype=bool)]
+        return found
+
+    def summary(self) -> dict[str, float]:
+        """The numbers by which methods are compared; those that are not defined are left out."""
+        losses = [self.losses[name] for name in self.names]
+        centre = self.points.index("mean")
+        own = [self.points.index(name) for name in self.names]
+        found = {
+            "loss of θ": self.losses["θ"],
+            "loss of φ": self.losses["φ"],
+            "mean loss of local models": float(np.mean(losses)),
+            "loss of θ next": self.losses["θ next"],
+            "mean distance from their mean": float(self.distances[own, centre].mean()),
+        }
+        if len(own) > 1:
+            found["mean distance of two"] = float(self.pairs(self.distances, self.points).mean())
+            for name, layer in (("first", 0), ("last", -1)):
+                if self.similarity:
+                    matrix = list(self.similarity.values())[layer]
+                    found[f"CKA of two, {name} layer"] = float(self.pairs(matrix, self.compared).mean())
+        for name, values in self.eigenvalues.items():
+            if values:
+                found[f"largest eigenvalue at {name}"] = values[0]
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def analyse_run(
+    folder: Path, round: int | None = None, wanted: Wanted | None = None, method: Method | None = None, **own: object
+) -> Analysis:
+    """Look into the local models that went out from the server's model after a round that was kept, or the last such.
+
+    `method` and `own` are a user's own objects, given again.
+    """
+    objects = given_again(scenario_of_run(folder), **own)
     rounds = kept.rounds(folder)
     if not rounds:
         raise UserError(
             f"{folder} kept no state before its last round; run it with --keep-checkpoints EVERY, such as "
             "--keep-checkpoints 20"
         )
-    if after is None:
-        after = rounds[-1]
+    after = rounds[-1] if round is None else round
     if after not in rounds:
-        shown = ", ".join(map(str, rounds[:12])) + (", …" if len(rounds) > 12 else "")
-        raise UserError(f"round is {after}, after which {folder} kept nothing; it kept: {shown}")
-    experiment = experiment_of(folder)
-    models, outcome = trained_again(experiment, folder, after, (wanted or Wanted()).clients)
+        told = ", ".join(map(str, rounds[:12])) + (", …" if len(rounds) > 12 else "")
+        raise UserError(f"round is {after}, after which {folder} kept nothing; it kept: {told}")
+    experiment = experiment_of(folder, method, objects)
+    models, outcome = trained_again(experiment, folder, after, (wanted or Wanted()).local_models)
     other = differences(outcome, read_folder(folder).rounds.records, after + 1)
     if other:
         raise UserError(
@@ -203,26 +243,3 @@ def _eigenvalues(
     return {
         name: curvature.largest_eigenvalues(experiment, named[name], samples, count) for name in ("θ", "mean", "θ next")
     }
-
-
-# ── as a file ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _plain(value: object) -> object:
-    """Arrays as lists, and numbers that are not finite as None."""
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Surface | Way):
-        return _plain(vars(value))
-    return value
-
-
-def as_json(found: Analysis) -> dict[str, object]:
-    """An analysis as JSON has it."""
-    return {name: _plain(value) for name, value in vars(found).items()}
