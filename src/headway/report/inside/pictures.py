@@ -104,9 +104,14 @@ def draw_divergence(axes: Axes, found: Analysis) -> None:
     tidy(axes)
 
 
-def draw_map(axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], title: str) -> None:
+def draw_map(axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Accuracies in percent as a map, with the numbers in it where there is room."""
-    image = axes.imshow(values * 100, cmap=_MAP, vmin=0, vmax=100, aspect="auto")
+    from matplotlib import colormaps
+
+    few = colormaps[_MAP].resampled(20)  # few enough that no part becomes an image, which the page would not show
+    places = [np.arange(length + 1) - 0.5 for length in reversed(values.shape)]
+    image = axes.pcolormesh(*places, values * 100, cmap=few, vmin=0, vmax=100)
+    axes.invert_yaxis()
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     step = -(-len(columns) // 30)
     axes.set_xticks(range(0, len(columns), step), columns[::step], fontsize=8, rotation=90 if len(columns) > 12 else 0)
@@ -118,19 +123,20 @@ def draw_map(axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Seque
     figure = axes.get_figure()
     assert figure is not None
     figure.colorbar(image, ax=axes, label="accuracy, %")
-    axes.set_title(title, fontsize=10)
 
 
-def _accuracies(figure: Figure, found: Analysis) -> None:
-    """Which classes each model knows, and whose samples."""
+def _classes(axes: Axes, found: Analysis) -> None:
+    """Which classes each model knows."""
     assert found.by_class is not None
+    draw_map(axes, found.by_class, found.points, [str(number) for number in range(found.by_class.shape[1])])
+    axes.set_xlabel("class of held-out samples")
+
+
+def _clients(axes: Axes, found: Analysis) -> None:
+    """Whose samples each model knows."""
     assert found.by_client is not None
-    left, right = figure.subplots(1, 2)
-    classes = [str(number) for number in range(found.by_class.shape[1])]
-    draw_map(left, found.by_class, found.points, classes, "held-out samples, by class")
-    draw_map(right, found.by_client, found.points, [str(one) for one in found.clients], "samples of each client")
-    right.set_xlabel("client")
-    left.set_xlabel("class")
+    draw_map(axes, found.by_client, found.points, [str(one) for one in found.clients])
+    axes.set_xlabel("client whose training samples are judged")
 
 
 def _curvature(axes: Axes, found: Analysis) -> None:
@@ -151,12 +157,13 @@ def _on_one(draw: Callable[[Axes, Analysis], None]) -> Callable[[Figure, Analysi
 def pictures(found: Analysis) -> dict[str, Figure]:
     """Every picture of what was measured, by the name of its file."""
     wanted: dict[str, tuple[bool, tuple[float, float], Callable[[Figure, Analysis], None]]] = {
-        "surface": (found.surface is not None, (6.4, 6.6), _on_one(draw_surface)),
+        "surface": (found.surface is not None, (6.4, 6.2), _on_one(draw_surface)),
         "path": (bool(found.paths), (6.4, 4.2), _on_one(draw_paths)),
         "similarity": (bool(found.similarity), (6.4, 4.6), _on_one(draw_similarity)),
         "divergence": (True, (6.4, 4.6), _on_one(draw_divergence)),
         "eigenvalues": (any(found.eigenvalues.values()), (6.4, 4.2), _on_one(_curvature)),
-        "accuracy": (found.by_class is not None, (11, 0.32 * len(found.points) + 2.2), _accuracies),
+        "classes": (found.by_class is not None, (6.4, 0.32 * len(found.points) + 1.6), _on_one(_classes)),
+        "clients": (found.by_client is not None, (6.4, 0.32 * len(found.points) + 1.6), _on_one(_clients)),
     }
     drawn = {}
     for name, (there, size, draw) in wanted.items():

@@ -18,7 +18,8 @@ _ABOUT = {
     "similarity": "How alike two models answer the same samples, layer by layer: 1 is the same up to a rotation.",
     "divergence": "How far each parameter lies from the mean of the local models.",
     "eigenvalues": "How sharply the loss bends where it bends most.",
-    "accuracy": "Which classes, and whose samples, each model knows.",
+    "classes": "Which classes each model knows: accuracies on held-out samples.",
+    "clients": "Whose samples each model knows: accuracies on the training samples of the clients.",
 }
 
 
