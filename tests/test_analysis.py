@@ -198,7 +198,7 @@ def test_eigenvalues_are_those_of_the_dense_hessian() -> None:
         answer = chosen.network.evaluate(model.w.unflat(flat), {}, chosen.federation.inputs(x, chosen.dtype))
         return nn.functional.cross_entropy(answer, y)
 
-    dense = torch.func.hessian(loss)(model.w.flat())
+    dense = torch.autograd.functional.hessian(loss, model.w.flat())
     wanted = torch.linalg.eigvalsh(dense).flip(0)[:4]
     for chunk in (7, 256):
         found = curvature.largest_eigenvalues(chosen, model, samples, 4, chunk)

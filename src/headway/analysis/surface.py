@@ -111,8 +111,6 @@ def path(start: Model, received: Model, end: Model, loss: Loss, steps: int) -> P
     for one, other in ((start, received), (received, end)):
         way = other.w - one.w
         length = float(way.norm())
-        if one is start:
-            turn = length
         if not length:
             continue
         for share in np.linspace(0, 1, steps + 1)[1:]:
@@ -121,4 +119,4 @@ def path(start: Model, received: Model, end: Model, loss: Loss, steps: int) -> P
             places.append(done + float(share) * length)
             losses.append(loss(at))
         done += length
-    return Path(np.array(places), np.array(losses), turn)
+    return Path(np.array(places), np.array(losses), float((received.w - start.w).norm()))
