@@ -24,12 +24,13 @@ _MARKS = {"θ": "o", "φ": "s", "mean": "D", "θ next": "P"}
 _MAP = "GnBu"
 
 
-def draw_surface(axes: Axes, found: Analysis, highest: float | None = None) -> None:
+def draw_surface(axes: Axes, found: Analysis, lowest: float | None = None, highest: float | None = None) -> None:
     """Contours of the loss on the plane of three local models; filled marks lie on it, open ones are projections."""
     plane = found.surface
     assert plane is not None
     finite = plane.loss[np.isfinite(plane.loss)]
-    low, high = float(finite.min()), highest or float(np.quantile(finite, 0.95))
+    low = float(finite.min()) if lowest is None else lowest
+    high = float(np.quantile(finite, 0.95)) if highest is None else highest
     levels = np.linspace(low, max(high, low + 1e-9), LEVELS)
     shown = np.where(np.isfinite(plane.loss), plane.loss, levels[-1])
     filled = axes.contourf(plane.a, plane.b, shown, levels=levels, cmap="viridis", alpha=0.85, extend="max")
