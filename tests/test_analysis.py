@@ -26,6 +26,11 @@ from headway.engine.evaluation import evaluate
 from headway.engine.ranks import Ranks
 from headway.engine.server import GlobalState
 from headway.errors import DamagedRun
+from headway.papers import local_models
+from headway.papers.figures.draw import draw_figure
+from headway.papers.items import preset
+from headway.papers.plan import plan
+from headway.papers.reproduce import Outcome
 from headway.random import built
 from headway.report.page.write import page
 from headway.runs import kept
@@ -344,3 +349,33 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(DamagedRun, match="fails its checksum"):
         analyse_run(tmp_path / "run", **own)
+
+
+# ── beside each other ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_figure_2_shows_what_was_found_of_each_method(looked_into: Any) -> None:
+    folder, _, found = looked_into
+    whole = plan(preset("fedacg/figure-2"), scale="tiny")
+    outcomes = {one: Outcome(folder=folder) for one in whole.runs[1:]}
+    figure = draw_figure(whole, outcomes, local_models.KIND)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == [f"fedcm, round {found.round}", f"fedacg without prox, round {found.round}"]
+    told = local_models.markdown(whole, outcomes)
+    assert told.count(f"| {found.summary()['mean distance of two']:.4g} | ") == 1
+    assert "SCALED DOWN" in told
+    assert "No run of this item kept a state" in local_models.markdown(whole, {})
+
+
+def test_a_verdict_says_on_which_numbers_a_paper_is_right() -> None:
+    numbers = {
+        "fedavgm": {"mean distance of two": 2.0, "CKA of two, last layer": 0.8},
+        "fedcm": {"mean distance of two": 0.5, "CKA of two, last layer": 0.9},
+        "fedacg": {"mean distance of two": 1.0, "CKA of two, last layer": 0.95},
+    }
+    assert local_models.verdict(numbers) == [
+        "* mean distance of two: fedacg's is lower, as the paper says, than that of fedavgm; not lower than that of "
+        "fedcm, unlike in the paper.",
+        "* CKA of two, last layer: fedacg's is higher, as the paper says, than that of fedavgm, fedcm.",
+    ]
+    assert not local_models.verdict({"fedacg": numbers["fedacg"]})

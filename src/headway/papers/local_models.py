@@ -74,7 +74,8 @@ def markdown(plan: Plan, outcomes: Outcomes) -> str:
         for name in names
     ]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---", *["---:"] * len(found)], *rows)]
-    return "\n".join([*lines, "", *verdict(summaries), ""])
+    scaled = ["SCALED DOWN: of small models after few rounds, so that the paper says nothing of them.", ""]
+    return "\n".join([*lines, "", *(scaled if plan.scale == "tiny" else []), *verdict(summaries), ""])
 
 
 def verdict(summaries: dict[str, dict[str, float]]) -> list[str]:

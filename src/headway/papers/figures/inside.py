@@ -66,9 +66,12 @@ def _by_layer(
     axes: Axes, found: dict[str, Analysis], label: str, values: Callable[[Analysis], Sequence[float]]
 ) -> None:
     """A line for each method over the layers, from the input on."""
+    from matplotlib.ticker import MaxNLocator
+
     for number, (name, one) in enumerate(found.items()):
         drawn = values(one)
         axes.plot(range(1, len(drawn) + 1), drawn, marker="o", markersize=3, label=name, **line(number))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("layer, from the input")
     axes.set_ylabel(label)
     axes.legend(frameon=False, fontsize=8)
