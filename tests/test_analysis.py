@@ -35,6 +35,7 @@ from headway.random import built
 from headway.report.page.write import page
 from headway.runs import kept
 from headway.runs.driver import drive
+from headway.runs.folder import read as read_folder
 from headway.runs.job import Job
 from headway.runs.observer import Silent
 from headway.runs.reserve import reserve
@@ -338,7 +339,17 @@ def test_what_cannot_be_analysed_is_refused(tmp_path: Path) -> None:
 def test_other_data_are_found_out(tmp_path: Path) -> None:
     own = kept_run(tmp_path / "run")
     other = {**own, **unequal_clients(seed=5)}
-    refused(lambda: hw.analyse(tmp_path / "run", **other), "trained again is not the run's")
+    refused(lambda: hw.analyse(tmp_path / "run", **other), "is not what", "data", "changed")
+
+
+def test_a_round_that_comes_out_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another version computes other numbers: the recorded drift is not met."""
+    own = kept_run(tmp_path / "run")
+    found = read_folder(tmp_path / "run")
+    for record in found.rounds.records:
+        record["drift"] *= 1.2
+    monkeypatch.setattr("headway.analysis.inside.read_folder", lambda folder: found)
+    refused(lambda: hw.analyse(tmp_path / "run", **own), "round 4 trained again is not the run's: drift is", "and was")
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:

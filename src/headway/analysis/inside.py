@@ -19,6 +19,8 @@ from headway.engine.scoring import score
 from headway.errors import UserError, shown
 from headway.methods.method import Method
 from headway.runs import kept
+from headway.runs.checkpoint import Checkpoint
+from headway.runs.fingerprints import changed_since
 from headway.runs.folder import read as read_folder
 from headway.runs.given import given_again
 from headway.runs.load import experiment_of, scenario_of_run
@@ -142,11 +144,15 @@ def analyse_run(
         told = ", ".join(map(str, rounds[:12])) + (", …" if len(rounds) > 12 else "")
         raise UserError(f"round is {after}, after which {folder} kept nothing; it kept: {told}")
     experiment = experiment_of(folder, method, objects)
+    changed = changed_since(Checkpoint(folder / "checkpoint", experiment).read(), experiment)
+    if changed:
+        raise UserError(f"what is given is not what {folder} was run with: {', '.join(changed)} changed")
     models, outcome = trained_again(experiment, folder, after, (wanted or Wanted()).local_models)
     other = differences(outcome, read_folder(folder).rounds.records, after + 1)
     if other:
         raise UserError(
-            f"round {after + 1} trained again is not the run's: {'; '.join(other)}; data, model or method have changed"
+            f"round {after + 1} trained again is not the run's: {'; '.join(other)}; was {folder} made elsewhere, or by "
+            "another version?"
         )
     return measured(experiment, models, wanted or Wanted())
 

@@ -22,7 +22,7 @@ from headway.runs import kept
 from headway.trees import copied, row
 from headway.vectors import Vector
 
-TOLERANCE = 0.01
+TOLERANCE = 0.05
 """How far a number of the round trained again may be from the recorded one, as a share of it: executors round."""
 
 

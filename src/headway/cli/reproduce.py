@@ -70,6 +70,10 @@ class Wanted:
         ),
     ] = None
 
+    keep_checkpoints: Annotated[
+        int | None, typer.Option(help="rounds between states that headway analyse needs", show_default=False)
+    ] = None
+
     def settings(self, notes: Sequence[Mapping[str, object]]) -> dict[str, object]:
         """The settings of the runs; folders of runs say how many seeds they have."""
         noted = max((seeds for note in notes if isinstance(seeds := note.get("seeds"), int)), default=None)
@@ -78,6 +82,7 @@ class Wanted:
             "seeds": noted if self.seeds is None else self.seeds,
             "data_dir": self.data_dir,
             "checkpoint_every": self.checkpoint_every,
+            "keep_checkpoints": self.keep_checkpoints,
             "device": self.device,
             "precision": self.precision,
             "executor": self.executor,
