@@ -170,7 +170,7 @@ class LocalTraining:
             forward=lambda at: self._forward(at, buffers, batch, key)[0],
             resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
             grad_at=lambda at: gradient_at(at)[0],
-            clip=lambda gradient: _clipped(gradient, experiment.scenario.clip),
+            clip=lambda gradient: _clipped(gradient, experiment.scenario.clip)[0],
         )
         return step, gradient_at if method.chain.probe is None else self._probed(gradient_at, memory, step)
 

@@ -103,7 +103,11 @@ def update(experiment: Experiment, state: GlobalState, uploads: Uploads, round: 
 
 def handed_over(method: Method, state: GlobalState) -> GlobalState:
     """The state with the model that is evaluated and handed over, which is θ unless a server value has an `output`."""
-    model = method.output(state.theta, state.server)
+    model = state.theta
+    for name, part in method.parts("server"):
+        if hasattr(part, "output"):
+            place = f"server slot {part_name(part)} of method '{method.name}'"
+            model = returned.point(place, "output", part.output(model, state.server.get(name, {})), model)
     return state if model is state.theta else replace(state, theta=model)
 
 

@@ -323,15 +323,6 @@ class Method:
             self._keep(name, "update", state, after)
         return model, after
 
-    def output(self, model: Vector, server: States) -> Vector:
-        """The model that is evaluated and handed over: θ, where no server value says otherwise."""
-        for name, part in self.parts("server"):
-            if hasattr(part, "output"):
-                with self._naming[name]:
-                    found = part.output(model, server.get(name, {}))
-                model = returned.point(self._places[name], "output", found, model)
-        return model
-
     @cached_property
     def guards(self) -> list[tuple[str, Any]]:
         """The server values that stand between the clients and all others."""

@@ -104,7 +104,7 @@ def _givers(parts: Parts) -> dict[str, object]:
         gifts.append(("upload:delta", rule))
     if not any(is_optimiser(part) for _, part in parts):
         gifts.append(("local:gradient_steps", rule))
-    if _replaces_delta(parts) or any(is_start(part) for _, part in parts):
+    if replaces_delta(parts) or any(is_start(part) for _, part in parts):
         gifts = [gift for gift in gifts if gift[0] != "local:gradient_steps"]  # Δ_i is not −Σ_k η_k d_k
     for gift, part in gifts:
         if gift in givers:
