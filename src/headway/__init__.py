@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from headway.runs.trackers.tracking import tracker
     from headway.tasks.metrics import Metric
     from headway.tasks.task import Task
+    from headway.theory.bounds import bounds
+    from headway.theory.result import Bounds
     from headway.tuning.results import Sweep
     from headway.tuning.sweep import sweep
     from headway.vectors import Vector
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bounds",
     "EarlyStopping",
     "KeepBest",
     "Method",
@@ -60,6 +63,7 @@ __all__ = [
     "Vector",
     "Wire",
     "average",
+    "bounds",
     "broadcast",
     "client_app",
     "compare",
@@ -111,6 +115,8 @@ _HOMES = {
     "headway.runs.trackers.tracking": ("tracker",),
     "headway.tasks.metrics": ("Metric",),
     "headway.tasks.task": ("Task",),
+    "headway.theory.bounds": ("bounds",),
+    "headway.theory.result": ("Bounds",),
     "headway.tuning.results": ("Sweep",),
     "headway.tuning.sweep": ("sweep",),
     "headway.vectors": ("Vector",),

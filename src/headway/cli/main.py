@@ -1,6 +1,6 @@
 """headway run, compare, resume, export, report, scenario, methods, show.
 
-Those in files of their own: reproduce, sweep, privacy, data, deploy, bench.
+Those in files of their own: reproduce, sweep, privacy, theory, data, deploy, bench.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, deploy, privacy, reproduce, sweep
+from headway.cli import bench, data, deploy, privacy, reproduce, sweep, theory
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -51,6 +51,7 @@ app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(privacy.privacy)
+app.command()(theory.theory)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
