@@ -48,13 +48,14 @@ def theory(
     """What a paper's theorems allow and promise on a problem, beside practice; on convex ones beside measured gaps."""
     refuse_ranks("theory")
     from headway.cli.progress import Bar
+    from headway.scenario import scenario as made
     from headway.theory.bounds import bounds
     from headway.theory.table import tables
 
     with Bar(stderr_console(), quiet) as bar:
         found = bounds(
             method,
-            scenario,
+            made(scenario, **settings),
             constants=_constants(constants),
             taus=[_whole("--taus", tau) for tau in listed(taus) or []],
             total=total,
@@ -64,7 +65,6 @@ def theory(
             look_at=look_at,
             out=out,
             observer=None if quiet else bar,
-            **settings,
         )
     if json:
         print_json(found.as_dict())

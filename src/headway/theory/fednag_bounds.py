@@ -26,7 +26,7 @@ from headway.theory.fednag import (
 )
 from headway.theory.points import averages_of, points_of
 from headway.theory.request import Request
-from headway.theory.result import NETWORKS, Bounds, Curve, GapNumbers, Limit, Panel
+from headway.theory.result import NETWORKS, PRACTICE, Bounds, Curve, GapNumbers, Limit, Panel
 
 HALVINGS = 10
 """How often the largest step size of the theorems is halved where one of their conditions fails."""
@@ -222,7 +222,7 @@ def _divergences(smoothness: Smoothness, eta: float, gamma: float, most: int) ->
 def _over_gamma(smoothness: Smoothness, request: Request) -> Panel:
     places = np.linspace(0, 0.99, 100)
     allowed = Curve("allowed: 1/(β(1+γ))", places, 1 / (smoothness.beta * (1 + places)), 0)
-    practice = Curve("this scenario's rate", np.array([0.0]), np.array([request.scenario.rate]), 1, dashed=True)
+    practice = Curve("this scenario's rate", np.array([0.0]), np.array([request.scenario.rate]), PRACTICE, dashed=True)
     return Panel("step size", "γ", "η", (allowed, practice))
 
 

@@ -13,7 +13,7 @@ from headway.theory import fedacg, gradma
 from headway.theory.estimate import Estimates, estimate
 from headway.theory.points import points_of
 from headway.theory.request import Request, local_steps
-from headway.theory.result import NETWORKS, Bounds, Curve, Limit, Panel
+from headway.theory.result import NETWORKS, PRACTICE, Bounds, Curve, Limit, Panel
 
 FIRST_TEXT_LAM = 0.962
 
@@ -148,7 +148,7 @@ def _panel(
         Curve(name, np.array(places), np.array([of(place) for place in places]), colour)
         for colour, (name, of) in enumerate(lines)
     ]
-    practice = Curve("this scenario's rate", np.array([places[0]]), np.array([rate]), len(lines), dashed=True)
+    practice = Curve("this scenario's rate", np.array([places[0]]), np.array([rate]), PRACTICE, dashed=True)
     return Panel(title, label, "largest η", (*curves, practice), log_x=places[-1] > 1)
 
 

@@ -17,6 +17,9 @@ NETWORKS = (
     "step size should change with the local steps, the curvature and the momentum, not which one to use."
 )
 
+PRACTICE = 6
+"""The colour of what the scenario has."""
+
 
 class LimitNumbers(TypedDict):
     """A limit in JSON."""
