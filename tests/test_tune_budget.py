@@ -13,15 +13,26 @@ from hypothesis import strategies as st
 
 import headway as hw
 from command_line import called
-from conftest import SMALL, own_problem
+from conftest import own_problem
 from headway.errors import UserError
 from headway.report.folder import write
 from headway.runs.folder import read as read_folder
 from headway.runs.study import is_finished, load_study
+from headway.scenario import Scenario
 from headway.tuning.compare import resume_tuning
 from headway.tuning.halving import Stage, equal_plans, exact_stages, spent, stages
 
-QUICK = SMALL.changed(rounds=4, deterministic=True, executor="serial")
+QUICK = Scenario(
+    clients=6,
+    participation=0.5,
+    rounds=6,
+    steps=1,
+    model="linear",
+    eval_samples=50,
+    device="cpu",
+    deterministic=True,
+    executor="serial",
+)
 GRID: dict[str, Any] = {"rate": [0.01, 0.1, 0.5], "lam": [0.5, 0.9]}
 METHODS = ["fedavg", "fedavgm", "fedacg"]
 
@@ -68,7 +79,7 @@ def test_a_budget_that_a_method_cannot_spend_is_refused_before_anything_runs(tmp
         UserError, match="the smallest sweep of fedacg, 6 candidates of 1 seed, needs 18; give more rounds"
     ):
         compare(15)
-    with pytest.raises(UserError, match="fedavg, 3 candidates of 1 seed, can spend 12 at most"):
+    with pytest.raises(UserError, match="fedavg, 3 candidates of 1 seed, can spend 18 at most"):
         compare(20)
     with pytest.raises(UserError, match="tune_budget is 0; it must be a whole number of rounds"):
         compare(0)
@@ -87,14 +98,10 @@ def test_a_budget_that_a_method_cannot_spend_is_refused_before_anything_runs(tmp
     assert not out.exists()
 
 
-def problem() -> dict[str, Any]:
-    return {**own_problem(), "scenario": QUICK.changed(rounds=6)}
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[hw.Study, Path]:
     out = tmp_path_factory.mktemp("tuned") / "study"
-    return hw.compare(METHODS, QUICK.changed(rounds=6), tune_budget=18, grid=GRID, out=out), out
+    return hw.compare(METHODS, QUICK, tune_budget=18, grid=GRID, out=out), out
 
 
 def trained(sweep: Path) -> int:
@@ -127,7 +134,7 @@ def test_every_method_is_tuned_with_the_same_rounds_and_runs_with_its_best_value
 def test_the_comparison_is_that_of_the_chosen_values_without_tuning(study: tuple[hw.Study, Path]) -> None:
     found, _ = study
     for one in found.tuned:
-        alone = hw.simulate(one.method, QUICK.changed(rounds=6, **one.settings))
+        alone = hw.simulate(one.method, QUICK.changed(**one.settings))
         (run,) = found.runs[one.method]
         assert [row["accuracy"] for row in run.records] == [row["accuracy"] for row in alone.records]
 
@@ -166,14 +173,14 @@ class Killer:
         pass
 
 
-@pytest.mark.parametrize("after", [2, 25, 56])
+@pytest.mark.parametrize("after", [25, 60])
 def test_a_comparison_killed_in_its_tuning_or_after_goes_on_there(
     after: int, study: tuple[hw.Study, Path], tmp_path: Path
 ) -> None:
     whole, _ = study
     out = tmp_path / "study"
     arguments: dict[str, Any] = {"tune_budget": 18, "grid": GRID, "out": out}
-    scenario = QUICK.changed(rounds=6, checkpoint_every=1)
+    scenario = QUICK.changed(checkpoint_every=1)
     with pytest.raises(Killed):
         hw.compare(METHODS, scenario, **arguments, observer=Killer(after))
     assert not is_finished(out)

@@ -117,7 +117,7 @@ def of_convex(request: Request, experiment: Experiment) -> Bounds:
     return Bounds(
         method=request.method,
         problem=f"{_problem(experiment)}, everybody, whole batches, T = {request.total} steps, η = {eta:.4g}",
-        origin=f"measured on FedNAG's course, of τ = {max(request.taus)} here; β is a bound everywhere",
+        origin=f"measured on FedNAG's course (those printed: τ = {max(request.taus)}); β holds everywhere",
         constants={
             **dataclasses.asdict(largest.smoothness),
             **dataclasses.asdict(largest.course),

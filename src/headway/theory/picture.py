@@ -21,7 +21,7 @@ def draw(bounds: Bounds, path: Path) -> Path:
 
     with matplotlib.rc_context({"font.size": 11, "svg.hashsalt": "headway"}):
         width = max(5.6 * len(bounds.panels), 7.0)
-        figure = blank(width, 4.8)
+        figure = blank(width, 5.4)
         every = figure.subplots(1, len(bounds.panels), squeeze=False)[0]
         for axes, panel in zip(every, bounds.panels, strict=True):
             _draw(axes, panel)
@@ -47,5 +47,5 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.title, fontsize=11)
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     tidy(axes)

@@ -96,19 +96,19 @@ def compare(
     given, own = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
-    observer = as_observer(observer)
+    watching = as_observer(observer)
     plan = Plan.checked(methods, scenario, tune_budget, grid, given, own)
     trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
     copies(callbacks)
-    series = Series(observer, track, own, callbacks=callbacks)
+    series = Series(watching, track, own, callbacks=callbacks)
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
-            chosen = plan.tuned(Path(folder), series, kept=False)
+            chosen = plan.tuned(Path(folder), series, observer, kept=False)
         return _compared(plan, None, series, chosen)
     place = as_path("out", out)
     if not plan.holds(place):
         reserve(place, plan.compared, [one.method for one in plan.requests], plan.about)
-    return _tuned_and_compared(plan, place, series)
+    return _tuned_and_compared(plan, place, series, observer)
 
 
 def resume_tuning(
@@ -126,13 +126,13 @@ def resume_tuning(
     scenario = scenario_in(folder).changed(validation=about["validation"])
     plan = Plan.of(grids, scenario, about["budget"], {}, {})
     series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
-    return _tuned_and_compared(plan, folder, series)
+    return _tuned_and_compared(plan, folder, series, observer)
 
 
-def _tuned_and_compared(plan: Plan, folder: Path, series: Series) -> Study:
+def _tuned_and_compared(plan: Plan, folder: Path, series: Series, observer: Observer | None) -> Study:
     if tuned.is_being_tuned(folder):
         try:
-            tuned.write_tuned(folder, plan.tuned(folder / FOLDER, series))
+            tuned.write_tuned(folder, plan.tuned(folder / FOLDER, series, observer))
         except UserError:
             with contextlib.suppress(OSError):
                 give_back(folder)
@@ -217,20 +217,23 @@ class Plan:
         same = about is not None and {name: about.get(name) for name in self.about} == self.about
         return same and scenario_in(folder) == self.compared
 
-    def tuned(self, folder: Path, series: Series, kept: bool = True) -> list[Tuned]:
-        """What the sweeps choose, in the order of the methods; what is in the folder already is not trained again."""
+    def tuned(self, folder: Path, series: Series, observer: Observer | None, kept: bool = True) -> list[Tuned]:
+        """What the sweeps choose, in the order of the methods; what is in the folder already is not trained again.
+
+        `observer` hears which candidate is trained.
+        """
         found: list[Tuned] = []
         alone = dataclasses.replace(series, track=(), callbacks=())
         for place, request in enumerate(self.requests, 1):
             plan = self.stages[request.method]
             own = folder / slug(request.method)
             rounds = spent(plan, request.scenario.seeds)
-            series.observer.tell(
-                f"tuning {request.method}, method {place} of {len(self.requests)}: {rounds} rounds in all"
-            )
+            if observer is not None:
+                which = f"method {place} of {len(self.requests)}"
+                observer.tell(f"tuning {request.method}, {which}: {rounds} rounds in all")
             made = "headway compare … --tune-budget; its folder has the settings"
             sweep = sweep_in(
-                dataclasses.replace(request, made_by=made), _candidates(request), plan, own, alone, alone.observer
+                dataclasses.replace(request, made_by=made), _candidates(request), plan, own, alone, observer
             )
             write_tables(sweep, own)
             found.append(_chosen(sweep, rounds, f"{FOLDER}/{own.name}" if kept else ""))
