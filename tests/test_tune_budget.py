@@ -197,7 +197,7 @@ def test_a_comparison_killed_in_its_tuning_or_after_goes_on_there(
     }
     assert all(trained(out / one.sweep) == 18 for one in again.tuned)
     with pytest.raises(UserError, match="already used"):
-        hw.compare(METHODS[:2], scenario, **arguments)
+        hw.compare(METHODS[1:], scenario, **arguments)
 
 
 def test_own_clients_are_tuned_on_in_memory() -> None:
