@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-
-from headway.data.own_samples import Padding
 from headway.errors import CallbackError, Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
@@ -17,14 +14,14 @@ from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs.callbacks.hooks import Callbacks, copies
+from headway.runs.callbacks.hooks import copies
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.fingerprints import data_of
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
+from headway.runs.given import catalogue_method, checked_method
 from headway.runs.load import recorded
-from headway.runs.observer import Observer, Unwatched, as_observer
+from headway.runs.observer import Observer, Unwatched
 from headway.runs.reserve import give_back, reserve
 from headway.runs.result import Result
 from headway.runs.series import PlannedRun, Series, seeded
@@ -32,8 +29,6 @@ from headway.runs.settings import COMPARABLE, TUNED
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, is_being_tuned, note_in, tuned_in
 from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
-from headway.tasks.known import OwnTask
 
 
 @dataclass(frozen=True)
@@ -142,45 +137,23 @@ def is_study(folder: Path) -> bool:
 
 def compare(
     methods: Sequence[str | Method],
-    scenario: str | Path | Scenario = "",
-    *,
-    model: str | nn.Module | None = None,
-    clients: Clients | None = None,
-    test: object = None,
-    task: str | OwnTask | None = None,
-    metrics: Metrics = (),
-    padding: Padding = None,
+    scenario: Scenario,
+    series: Series,
     out: str | Path | None = None,
-    observer: Observer | None = None,
-    callbacks: Callbacks = (),
-    track: str | Sequence[str] = (),
-    **settings: object,
 ) -> Study:
-    """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
-
-    A method that diverges is left out, and the study's note names it. A function among `callbacks` is called by all
-    runs; an object is copied for each run as it was given, and a result's `callbacks` are those of its run.
-
-    >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
-    >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
-    """
+    """Run each method with each seed of the scenario; in `out`, where a folder is given."""
     if isinstance(methods, str | Method):
         methods = [methods]
     if not isinstance(methods, list | tuple):
         raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
-    observer = as_observer(observer)
-    named, objects = split_settings(
-        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
-    )
-    named |= own_settings(objects)
-    chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
+    chosen = dataclasses.replace(scenario, method=None)
     built = [checked_method(method) for method in methods]
     check_different([method.name for method in built])
-    trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
-    copies(callbacks)
+    trackers(series.track, kept=out is not None)  # a mistake is reported before the folder is made
+    copies(series.callbacks)
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
     try:
-        return run_all(built, chosen, folder, Series(observer, track, objects, callbacks=callbacks))
+        return run_all(built, chosen, folder, series)
     except UserError:
         if folder is not None:
             give_back(folder)

@@ -76,31 +76,19 @@ def compare(
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
     >>> compare(["fedavg", "fedacg"], tune_budget=600, grid={"rate": [0.02, 0.05, 0.1]}, rounds=80).tuned
     """
-    if tune_budget is None:
-        if grid is not None:
-            raise UserError("grid is what tuning tries; give tune_budget too, or leave grid out")
-        return study.compare(
-            methods,
-            scenario_of(scenario, **settings),
-            model=model,
-            clients=clients,
-            test=test,
-            task=task,
-            metrics=metrics,
-            padding=padding,
-            out=out,
-            observer=observer,
-            callbacks=callbacks,
-            track=track,
-        )
+    watching = as_observer(observer)
     given, own = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
-    watching = as_observer(observer)
+    given |= own_settings(own)
+    series = Series(watching, track, own, callbacks=callbacks)
+    if tune_budget is None:
+        if grid is not None:
+            raise UserError("grid is what tuning tries; give tune_budget too, or leave grid out")
+        return study.compare(methods, scenario_of(scenario, **given), series, out)
     plan = Plan.checked(methods, scenario, tune_budget, grid, given, own)
     trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
     copies(callbacks)
-    series = Series(watching, track, own, callbacks=callbacks)
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             chosen = plan.tuned(Path(folder), series, observer, kept=False)
@@ -173,7 +161,7 @@ class Plan:
         _check_names(methods)
         names = [str(one).strip() for one in methods]
         grids = {name: _grid_of(name, names, "papers" if grid is None else grid) for name in names}
-        return cls.of(grids, scenario, budget, {**settings, **own_settings(own)}, own)
+        return cls.of(grids, scenario, budget, settings, own)
 
     @classmethod
     def of(
