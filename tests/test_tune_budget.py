@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from headway.report.folder import write
 from headway.runs.folder import read as read_folder
 from headway.runs.study import is_finished, load_study
 from headway.scenario import Scenario
-from headway.tuning.compare import resume_tuning
+from headway.tuning.compare import Plan, resume_tuning
 from headway.tuning.halving import Stage, equal_plans, exact_stages, spent, stages
 
 QUICK = Scenario(
@@ -222,3 +224,13 @@ def test_the_command_tunes_resumes_and_says_so(tmp_path: Path) -> None:
     assert "each method was tuned with 4 rounds" in " ".join(answer.stdout.split())
     assert (tmp_path / "s" / "tuning" / "fedavg" / "sweep.md").is_file()
     assert "nothing is left to do" in called(tmp_path, "resume s").stderr
+
+
+def test_the_command_of_the_page_on_tuning_can_be_planned() -> None:
+    page = (Path(__file__).parents[1] / "docs/tuning.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^headway compare .*", page, re.MULTILINE)
+    words = shlex.split(line)
+    grids = [value for flag, value in itertools.pairwise(words) if flag == "--grid"]
+    plan = Plan.checked(words[2:5], Scenario(rounds=80), 480, grids, {}, {})
+    assert {spent(one, 1) for one in plan.stages.values()} == {480}
+    assert [one.method for one in plan.requests] == ["fedavg", "fedavgm", "fedacg"]
