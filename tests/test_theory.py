@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from typer.testing import CliRunner
 
 import headway as hw
 from command_line import called
+from headway.cli.main import app
 from headway.engine.building import build
 from headway.errors import UserError
 from headway.methods.spelling import method
@@ -252,7 +256,7 @@ def test_the_minimum_is_where_newtons_method_ends() -> None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[hw.Bounds, Path]:
     out = tmp_path_factory.mktemp("bounds")
-    return hw.bounds("fednag:gamma=0.5", **OWN, taus=[1, 4, 8], total=64, out=out), out
+    return hw.bounds("fednag:gamma=0.5", **OWN, taus=[1, 4, 8], total=32, out=out), out
 
 
 def test_the_measured_gap_is_below_the_bound_for_three_tau(found: tuple[hw.Bounds, Path]) -> None:
@@ -268,7 +272,7 @@ def test_the_measured_gap_is_below_the_bound_for_three_tau(found: tuple[hw.Bound
     for tau in (1, 4, 8):
         measured, bound = lines[f"measured, τ = {tau}"], lines[f"bound f₁, τ = {tau}"]
         assert (measured.y < bound.y).all()
-        assert len(measured.y) == 64 // tau
+        assert len(measured.y) == 32 // tau
 
 
 def test_f1_and_f2_cross_where_the_threshold_is(found: tuple[hw.Bounds, Path]) -> None:
@@ -409,3 +413,17 @@ def test_the_command_prints_what_is_allowed_and_as_json(tmp_path: Path) -> None:
     answer = called(tmp_path, "theory fedacg --constants L")
     assert answer.returncode == 2
     assert "write NAME=VALUE" in answer.stderr
+
+
+def test_what_the_page_on_theory_prints_works(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its Python; of its commands, that they exist."""
+    page = (Path(__file__).parents[1] / "docs/theory.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "theory.md", "exec"), {})
+    allowed, practice = map(float, capsys.readouterr().out.split())
+    assert allowed == pytest.approx(0.15**2 / (64 * 50 * 10 * 2))
+    assert practice == 0.05
+    commands = [shlex.split(line)[1:] for line in re.findall(r"^headway .*", page, re.MULTILINE)]
+    assert len(commands) == 4
+    for command in commands:
+        assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
