@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from headway.cli.flags import with_settings
 from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, listed, print_json, screen, stderr_console
 from headway.errors import UserError
+
+if TYPE_CHECKING:
+    from headway.theory.result import Bounds
 
 
 @with_settings
@@ -50,7 +53,6 @@ def theory(
     from headway.cli.progress import Bar
     from headway.scenario import scenario as made
     from headway.theory.bounds import bounds
-    from headway.theory.table import tables
 
     with Bar(stderr_console(), quiet) as bar:
         found = bounds(
@@ -68,7 +70,14 @@ def theory(
         )
     if json:
         print_json(found.as_dict())
-        return
+    else:
+        _show(found, out)
+
+
+def _show(found: Bounds, out: Path | None) -> None:
+    """The tables and the notes on standard output."""
+    from headway.theory.table import tables
+
     console = screen()
     console.print(f"{found.method} · {found.problem}; constants {found.origin}\n", markup=False)
     for one in tables(found):

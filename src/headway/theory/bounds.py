@@ -51,9 +51,8 @@ def bounds(
     `constants` take the place of what would be found on the data; where all are given, no data is read. On networks
     they are estimated at `points` points, the first parameters and those of a run of `trained` rounds, and curvature
     on `look_at` clients. On logistic regression with an L2 term (`model="linear"`, `weight_decay` above 0) FedNAG and
-    FedAvg are run for `total` steps with everybody and whole batches, once for each of `taus`, and their gaps stand
-    beside the bounds; `eta` is their step size, else the largest of 1/(β(1+γ)) · 1, ½, ¼, … for which all conditions
-    hold. `out` is a folder for the picture, its points and the numbers.
+    FedAvg are run for `total` steps, once for each of `taus`, and their gaps stand beside the bounds; `eta` is their
+    step size, else the largest of 1/(β(1+γ)) · 1, ½, ¼, … for which all conditions hold. `out` is a folder.
     """
     if not isinstance(method, str):
         raise UserError("bounds takes a method by its name, such as 'fednag': its theorem is known by that")
