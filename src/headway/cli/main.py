@@ -1,6 +1,10 @@
 """headway run, compare, resume, export, report, scenario, methods, show.
 
+<<<<<<< HEAD
 Those in files of their own: reproduce, sweep, privacy, theory, data, deploy, bench.
+=======
+Those in files of their own: analyse, reproduce, sweep, privacy, data, deploy, bench.
+>>>>>>> main
 """
 
 from __future__ import annotations
@@ -15,7 +19,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+<<<<<<< HEAD
 from headway.cli import bench, data, deploy, privacy, reproduce, sweep, theory
+=======
+from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep
+>>>>>>> main
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -47,6 +55,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
+app.command()(analyse.analyse)
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
