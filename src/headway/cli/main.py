@@ -1,10 +1,6 @@
 """headway run, compare, resume, export, report, scenario, methods, show.
 
-<<<<<<< HEAD
-Those in files of their own: reproduce, sweep, privacy, theory, data, deploy, bench.
-=======
-Those in files of their own: analyse, reproduce, sweep, privacy, data, deploy, bench.
->>>>>>> main
+Those in files of their own: analyse, reproduce, sweep, privacy, theory, data, deploy, bench.
 """
 
 from __future__ import annotations
@@ -19,11 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-<<<<<<< HEAD
-from headway.cli import bench, data, deploy, privacy, reproduce, sweep, theory
-=======
-from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep
->>>>>>> main
+from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep, theory
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
