@@ -214,6 +214,8 @@ def test_one_changed_sample_is_seen_and_nothing_of_it_leaves_the_site(tmp_path: 
     three = deployment.run(resume=True)
     assert [list(record["clients"]) for record in three.records] == [[0, 1, 2, 3]] * 2 + [[0, 2, 3]] * 2
     assert three.records[3]["absent"] == [{"client": 1, "cause": "UNREACHABLE: site 's1' is not connected"}]
+    events = [json.loads(line) for line in (deployment.out / "events.jsonl").read_text().splitlines()]
+    assert [(one["round"], one["site"], one["code"]) for one in events] == [(3, "s1", "DATA_CHANGED")]
     deployment.settings = {"rounds": 5}
     accepted = deployment.run(resume=True, accept_data=("s1",))
     assert list(accepted.records[4]["clients"]) == [0, 1, 2, 3]

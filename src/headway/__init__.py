@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from headway.runs.result import Result
     from headway.runs.resume import resume
     from headway.runs.start import simulate
-    from headway.runs.study import Study, compare
+    from headway.runs.study import Study
     from headway.runs.trackers.tracking import tracker
     from headway.tasks.metrics import Metric
     from headway.tasks.task import Task
+    from headway.theory.bounds import bounds
+    from headway.theory.result import Bounds
+    from headway.tuning.compare import compare
     from headway.tuning.results import Sweep
     from headway.tuning.sweep import sweep
     from headway.vectors import Vector
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bounds",
     "EarlyStopping",
     "KeepBest",
     "Method",
@@ -62,6 +66,7 @@ __all__ = [
     "Wire",
     "analyse",
     "average",
+    "bounds",
     "broadcast",
     "client_app",
     "compare",
@@ -110,10 +115,13 @@ _HOMES = {
     "headway.runs.result": ("Result",),
     "headway.runs.resume": ("resume",),
     "headway.runs.start": ("simulate",),
-    "headway.runs.study": ("Study", "compare"),
+    "headway.runs.study": ("Study",),
     "headway.runs.trackers.tracking": ("tracker",),
     "headway.tasks.metrics": ("Metric",),
     "headway.tasks.task": ("Task",),
+    "headway.theory.bounds": ("bounds",),
+    "headway.theory.result": ("Bounds",),
+    "headway.tuning.compare": ("compare",),
     "headway.tuning.results": ("Sweep",),
     "headway.tuning.sweep": ("sweep",),
     "headway.vectors": ("Vector",),

@@ -1,6 +1,6 @@
 """headway run, compare, resume, export, report, scenario, methods, show.
 
-Those in files of their own: analyse, reproduce, sweep, privacy, data, deploy, bench.
+Those in files of their own: analyse, reproduce, sweep, privacy, theory, data, deploy, bench.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep
+from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep, theory
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -52,6 +52,7 @@ app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(privacy.privacy)
+app.command()(theory.theory)
 
 METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
@@ -117,6 +118,8 @@ def compare(
     methods: Annotated[list[str], METHOD],
     scenario: Annotated[str, SCENARIO] = "",
     out: Annotated[Path | None, OUT] = None,
+    tune_budget: Annotated[int | None, sweep.TUNE_BUDGET] = None,
+    grid: Annotated[list[str] | None, sweep.TUNE_GRID] = None,
     track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
@@ -126,17 +129,27 @@ def compare(
     refuse_ranks("compare")
     from headway.scenario import scenario as made
 
-    _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet, track)
+    chosen = made(scenario, **settings)
+    _compare(methods, chosen, _folder(out, "compare"), json, quiet, track, tune_budget, grid or None)
 
 
 def _compare(
-    methods: list[str], scenario: Scenario, folder: Path, as_json: bool, quiet: bool, track: list[str] | None
+    methods: list[str],
+    scenario: Scenario,
+    folder: Path,
+    as_json: bool,
+    quiet: bool,
+    track: list[str] | None,
+    tune_budget: int | None = None,
+    grid: list[str] | None = None,
 ) -> None:
     from headway.cli.progress import Bar
-    from headway.runs.study import compare as compared
+    from headway.tuning.compare import compare as compared
 
     with Bar(stderr_console(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
-        study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
+        study = compared(
+            methods, scenario, tune_budget=tune_budget, grid=grid, out=folder, observer=bar, track=track or ()
+        )
     _report(study, folder, as_json)
     _tell_failures(study)
 
@@ -200,8 +213,12 @@ def _resume_together(
 def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
     from headway.cli.progress import Bar
     from headway.runs.study import is_finished, load_study, resume_study
+    from headway.runs.tuned import is_being_tuned
+    from headway.tuning.compare import resume_tuning
 
     with Bar(console, quiet) as bar, resumable(folder):
+        if is_being_tuned(folder):
+            return resume_tuning(folder, bar, track, accept)
         if not is_finished(folder):
             return resume_study(folder, bar, track, accept)
         study = load_study([folder], observer=bar, verified=True)

@@ -17,6 +17,11 @@ from headway.errors import UserError
 if TYPE_CHECKING:
     from headway.tuning.results import Sweep
 
+TUNE_BUDGET = typer.Option(
+    "--tune-budget", help="rounds with which each method is tuned before, by held-out samples", min=1
+)
+TUNE_GRID = typer.Option("--grid", help="with --tune-budget: NAME=VALUE,VALUE, or papers (the default); repeatable")
+
 
 @with_settings
 def sweep(
@@ -54,11 +59,10 @@ def sweep(
 
 
 def _report(found: Sweep, folder: Path, as_json: bool) -> None:
-    from headway.tuning.picture import picture
-    from headway.tuning.table import caption, markdown, terminal
+    from headway.tuning.table import caption, terminal
+    from headway.tuning.written import write_tables
 
-    drawn = picture(found, folder / "sweep.png") if found.best is not None else None
-    (folder / "sweep.md").write_text(markdown(found, drawn.name if drawn else None), encoding="utf-8")
+    drawn = write_tables(found, folder)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -178,8 +178,16 @@ def _sites(experiment: Experiment, folder: Path, now: Roster, reach: Reach, part
     journal.round = len(done)
     for name, node in reach.node_of.items():
         journal.seen(name, node)
+    for why in reach.refused.values():
+        code, _, text = why.partition(": ")
+        journal.event(len(done) + 1, _named_in(text, now), code, text)
     journal.write()
     return sites
+
+
+def _named_in(text: str, now: Roster) -> str:
+    """The site of the run that a refusal names; empty for a stranger."""
+    return next((name for name in now.names if f"site '{name}'" in text), "")
 
 
 # ── census ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,8 +269,9 @@ def _admitted(before: Roster, found: Mapping[str, Present], reach: Reach, partie
             now = census.admitted(one, now, terms.accept_data, terms.lost_state == "start-anew")
         except Refused as refused:
             node = reach.node_of.pop(name)
-            reach.refused[node] = f"{refused.code}: {refused.text}"
-            parties.tell(f"site '{name}' was refused: {reach.refused[node]}")
+            who = "" if f"site '{name}'" in refused.text else f" (site '{name}')"
+            reach.refused[node] = f"{refused.code}: {refused.text}{who}"
+            parties.tell(f"a site was refused: {reach.refused[node]}")
     names = [name for name in before.names if name in reach.node_of]
     census.complete(names, terms.quorum, list(reach.refused.values()), terms.wait)
     return now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.errors import UserError
@@ -15,8 +15,12 @@ _LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part"}
 """What a kill in the middle of `reserve` leaves; it is written over."""
 
 
-def reserve(folder: Path, scenario: Scenario, study: Sequence[str] | None = None) -> Path:
+def reserve(
+    folder: Path, scenario: Scenario, study: Sequence[str] | None = None, tuning: Mapping[str, object] | None = None
+) -> Path:
     """Make the folder of a run, or of a study of these methods; an error where it is in use.
+
+    `tuning` is what the methods of a study are to be tuned with, before they are run.
 
     scenario.toml is written last: with it the folder is in use.
     """
@@ -30,7 +34,8 @@ def reserve(folder: Path, scenario: Scenario, study: Sequence[str] | None = None
             beside.unlink(missing_ok=True)  # made here, after another process was done with its own
             raise
         if study is not None:
-            write_checked(folder / "study.json", {"methods": list(study), "scenario": seal(scenario)})
+            about = {} if tuning is None else {"tuning": tuning}
+            write_checked(folder / "study.json", {"methods": list(study), "scenario": seal(scenario), **about})
         else:
             (folder / "study.json").unlink(missing_ok=True)
         write_atomically(folder / "scenario.toml", sealed(scenario))

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-
-from headway.data.own_samples import Padding
 from headway.errors import CallbackError, Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
@@ -17,22 +14,21 @@ from headway.measure.numbers import MethodNumbers, RunNumbers
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
-from headway.runs.callbacks.hooks import Callbacks, copies
+from headway.runs.callbacks.hooks import copies
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.fingerprints import TASK, judged_by
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
+from headway.runs.given import catalogue_method, checked_method
 from headway.runs.load import recorded
-from headway.runs.observer import Observer, Unwatched, as_observer
+from headway.runs.observer import Observer, Unwatched
 from headway.runs.reserve import give_back, reserve
 from headway.runs.result import Result
 from headway.runs.series import PlannedRun, Series, seeded
 from headway.runs.settings import COMPARABLE, TUNED
 from headway.runs.trackers.tracking import trackers
+from headway.runs.tuned import Tuned, is_being_tuned, note_in, tuned_in
 from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
-from headway.tasks.known import OwnTask
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,8 @@ class Study:
     """What a reader must know beside every number of it."""
     failed: tuple[str, ...] = ()
     """A line for each run that failed; the note has them too."""
+    tuned: tuple[Tuned, ...] = ()
+    """What was chosen for each method, where all were tuned before; the note has it too."""
 
     @property
     def target(self) -> float | None:
@@ -126,6 +124,8 @@ def _names(folder: Path) -> list[str]:
 
 def is_finished(folder: Path) -> bool:
     """Whether every run of a study is finished."""
+    if is_being_tuned(folder):
+        return False
     seeds = seeded(scenario_in(folder))
     return all(finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
 
@@ -137,52 +137,30 @@ def is_study(folder: Path) -> bool:
 
 def compare(
     methods: Sequence[str | Method],
-    scenario: str | Path | Scenario = "",
-    *,
-    model: str | nn.Module | None = None,
-    clients: Clients | None = None,
-    test: object = None,
-    task: str | OwnTask | None = None,
-    metrics: Metrics = (),
-    padding: Padding = None,
+    scenario: Scenario,
+    series: Series,
     out: str | Path | None = None,
-    observer: Observer | None = None,
-    callbacks: Callbacks = (),
-    track: str | Sequence[str] = (),
-    **settings: object,
 ) -> Study:
-    """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
-
-    A method that diverges is left out, and the study's note names it. A function among `callbacks` is called by all
-    runs; an object is copied for each run as it was given, and a result's `callbacks` are those of its run.
-
-    >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
-    >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
-    """
+    """Run each method with each seed of the scenario; in `out`, where a folder is given."""
     if isinstance(methods, str | Method):
         methods = [methods]
     if not isinstance(methods, list | tuple):
         raise UserError(f"methods is {shown(methods)}; it must be a list of names or of headway.Method")
-    observer = as_observer(observer)
-    named, objects = split_settings(
-        settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
-    )
-    named |= own_settings(objects)
-    chosen = dataclasses.replace(scenario_of(scenario, **named), method=None)
+    chosen = dataclasses.replace(scenario, method=None)
     built = [checked_method(method) for method in methods]
-    _check_different([method.name for method in built])
-    trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
-    copies(callbacks)
+    check_different([method.name for method in built])
+    trackers(series.track, kept=out is not None)  # a mistake is reported before the folder is made
+    copies(series.callbacks)
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
     try:
-        return _run_all(built, chosen, folder, Series(observer, track, objects, callbacks=callbacks))
+        return run_all(built, chosen, folder, series)
     except UserError:
         if folder is not None:
             give_back(folder)
         raise
 
 
-def _check_different(names: Sequence[str]) -> None:
+def check_different(names: Sequence[str]) -> None:
     if not names:
         raise UserError("methods is empty; give at least one, such as 'fedavg'")
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -208,15 +186,23 @@ def resume_study(
             f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
         )
     series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
-    return _run_all([spelled(name) for name in names], scenario, folder, series)
+    return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
 
 
-def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None, series: Series) -> Study:
-    """Every run of a study; those that diverge are reported and left out."""
+def run_all(
+    methods: Sequence[Method],
+    scenario: Scenario,
+    folder: Path | None,
+    series: Series,
+    tuned: Sequence[Tuned] = (),
+    note: str = "",
+) -> Study:
+    """Every run of a study; those that diverge are reported and left out. What was `tuned` has its own settings."""
+    settings = {one.method: one.settings for one in tuned}
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
     for method in methods:
-        for one in seeded(scenario):
+        for one in seeded(scenario.changed(**settings.get(method.name, {}))):
             place = _place(folder, method.name, one.seed) if folder else None
             try:
                 result = series.run(PlannedRun(method, one, place))
@@ -232,7 +218,8 @@ def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None,
     reported = tuple(_failure(which, str(cause)) for which, cause in failed.items())
     for each in reported:
         series.observer.tell(each)
-    return Study(runs, folder, "; ".join([*reported, *_stopped(runs)]), reported)
+    told = note or (note_in(folder) if folder is not None and tuned else "")
+    return Study(runs, folder, "; ".join([*filter(None, [told]), *reported, *_stopped(runs)]), reported, tuple(tuned))
 
 
 def _stopped(runs: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -272,7 +259,9 @@ def _column(folder: Path) -> list[Path]:
 
 
 def _note(folder: Path) -> str:
-    """What reproduce.json says of the runs in a folder of `headway reproduce`: OUT, a COLUMN or a ROW/seed-N in it."""
+    """What a comparison's folder says of its tuning, and reproduce.json of OUT, a COLUMN or a ROW/seed-N in it."""
+    if is_study(folder):
+        return note_in(folder)
     for place in (folder.resolve(), *folder.resolve().parents[:3]):
         if (place / "reproduce.json").is_file():
             about = read_checked(place / "reproduce.json")
@@ -293,6 +282,8 @@ def load_study(
     places = {place.resolve(): place for folder in folders for place in _places(folder)}
     results = [recorded(place, verified=verified) for place in places.values()]
     study = study_of(results, tuned or bool(notes), notes)
+    chosen = [one for folder in folders if is_study(folder) for one in tuned_in(folder)]
+    study = dataclasses.replace(study, tuned=tuple(chosen))
     if not all(result.checked for result in results):
         (observer or Unwatched()).tell(UNCHECKED)
     return study

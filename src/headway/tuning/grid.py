@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import TypeGuard
 
 from headway.elsewhere import pointer
 from headway.errors import UserError, nearest, shown
@@ -65,11 +66,11 @@ def grid(method: str, requested: GridLike) -> Grid:
     """The values to try of each name; those given for a name take the place of those in a paper's grid."""
     found: Grid = {}
     own: Grid = {}
-    for one in _listed(requested):
-        if isinstance(one, str) and "=" not in one:
+    for one in listed(requested):
+        if is_named(one):
             found |= {name: _values(method, name, values) for name, values in named(method, one.strip()).items()}
             continue
-        for name, values in (one if isinstance(one, Mapping) else _read(one)).items():
+        for name, values in read_grid(one).items():
             if name in own:
                 raise UserError(f"the grid of '{name}' is given twice; write all its values with commas")
             own[name] = _values(method, name, values)
@@ -79,7 +80,7 @@ def grid(method: str, requested: GridLike) -> Grid:
     return found
 
 
-def _listed(requested: object) -> list[str | Mapping[str, object]]:
+def listed(requested: object) -> list[str | Mapping[str, Sequence[object]]]:
     """Grids one by one, each a text or a mapping."""
     if isinstance(requested, str | Mapping):
         return [requested]
@@ -92,8 +93,15 @@ def _listed(requested: object) -> list[str | Mapping[str, object]]:
     return found
 
 
-def _read(given: str) -> dict[str, list[str]]:
-    """`lam=0.8,0.9` → lam: 0.8 and 0.9."""
+def is_named(given: str | Mapping[str, Sequence[object]]) -> TypeGuard[str]:
+    """Whether a grid is a paper's by its name."""
+    return isinstance(given, str) and "=" not in given
+
+
+def read_grid(given: str | Mapping[str, Sequence[object]]) -> Mapping[str, Sequence[object]]:
+    """`lam=0.8,0.9` → lam: 0.8 and 0.9; a mapping as it is."""
+    if isinstance(given, Mapping):
+        return given
     name, _, values = given.partition("=")
     return {name.strip(): [value.strip() for value in values.split(",")]}
 

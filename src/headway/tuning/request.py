@@ -54,6 +54,8 @@ class Request:
     """The settings that are given beside the scenario."""
     own: tuple[str, ...] = ()
     """Which of model, clients and test set are objects of the user's."""
+    made_by: str = ""
+    """The command that made it, where it is no sweep by itself."""
 
     @classmethod
     def checked(
@@ -96,6 +98,8 @@ class Request:
     @property
     def command(self) -> str:
         """The command that makes the same sweep."""
+        if self.made_by:
+            return self.made_by
         words = ["sweep", self.method]
         for name, values in self.grid.items():
             words += ["--grid", f"{name}={','.join(map(text, values))}"]

@@ -18,9 +18,8 @@ from headway.runs import splits
 from headway.runs.files import read_checked, write_checked
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.given import OwnObjects
 from headway.runs.job import check_unchanged
-from headway.runs.observer import Observer, Unwatched
+from headway.runs.observer import Observer
 from headway.runs.resume import lengthen
 from headway.runs.series import PlannedRun, Series, seeded
 from headway.scenario import Scenario
@@ -40,10 +39,6 @@ class Runner:
     """The observer, which hears which candidate is trained."""
     headline: Headline = SMOOTHED
     """What candidates are judged by, on samples held out: known after the first run."""
-
-    @classmethod
-    def of(cls, scenario: Scenario, out: Path, own: OwnObjects, observer: Observer | None) -> Runner:
-        return cls(scenario, out, Series(observer or Unwatched(), own=own), observer)
 
     def all_stages(self, every: Sequence[Candidate], stages: Sequence[Stage]) -> list[Trial]:
         """What became of each candidate, in the order of the grid."""

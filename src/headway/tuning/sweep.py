@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 
@@ -19,12 +19,13 @@ from headway.data.own_samples import Padding
 from headway.errors import UserError, shown
 from headway.runs.files import as_path, slug, write_checked
 from headway.runs.given import Clients, Metrics, OwnObjects, split_settings
-from headway.runs.observer import Observer, as_observer
+from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.resume import check_lengthens
+from headway.runs.series import Series
 from headway.scenario import Scenario
 from headway.tasks.known import OwnTask
-from headway.tuning.grid import GridLike, candidates
-from headway.tuning.halving import stages
+from headway.tuning.grid import Candidate, GridLike, candidates
+from headway.tuning.halving import Stage, stages
 from headway.tuning.request import Request, reserve
 from headway.tuning.results import Sweep
 from headway.tuning.runner import Runner
@@ -87,17 +88,34 @@ def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None
     """The sweep in a folder, from its start or from where it stopped."""
     every = candidates(request.method, request.grid, request.scenario)
     plan = stages(len(every), request.scenario.seeds, request.scenario.rounds, request.budget)
-    for one in every if len(plan) > 1 else ():  # the best of a stage go on to more rounds
-        check_lengthens(request.scenario.changed(**one.settings))
+    check_plan(every, plan, request.scenario)
+    return sweep_in(request, every, plan, out, Series(observer or Unwatched(), own=own), observer)
+
+
+def check_plan(every: Sequence[Candidate], plan: Sequence[Stage], scenario: Scenario) -> None:
+    """Refuse stages where runs cannot go on to more rounds, as the best of a stage do."""
+    for one in every if len(plan) > 1 else ():
+        check_lengthens(scenario.changed(**one.settings))
+
+
+def sweep_in(
+    request: Request,
+    every: Sequence[Candidate],
+    plan: Sequence[Stage],
+    out: Path,
+    series: Series,
+    observer: Observer | None,
+) -> Sweep:
+    """The sweep of these candidates in these stages, in a folder, from its start or from where it stopped."""
     about = request.about()
     reserve(out, about)
-    runner = Runner.of(request.scenario, out, own, observer)
+    runner = Runner(request.scenario, out, series, observer)
     trials = runner.all_stages(every, plan)
     found = Sweep(
         method=request.method,
         grid=request.grid,
         scenario=request.scenario,
-        stages=plan,
+        stages=list(plan),
         trials=trials,
         headline=runner.headline,
         folder=out,

@@ -145,6 +145,26 @@ LEGEND_OF_COSTS = (
 )
 
 
+# ── tuning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tuning(study: Study) -> str:
+    """What was chosen for each method before it was compared, as a section; '' where nothing was tuned."""
+    if not study.tuned:
+        return ""
+    head = ["method", "chosen", "candidates", "rounds", "score on held-out samples", "sweep"]
+    body = [
+        [one.asked, one.values, str(one.candidates), str(one.rounds), one.score, one.sweep or "not kept"]
+        for one in study.tuned
+    ]
+    return (
+        '<section aria-labelledby="h-tuning">\n<h2 id="h-tuning">Tuning</h2>\n'
+        f"{_table(head, body, kind='sortable words', swatches=False)}\n"
+        '<p class="small">Rounds of all candidates and seeds together, equal for all methods. The comparison trains on '
+        "all samples with these values.</p>\n</section>\n"
+    )
+
+
 # ── the scenario ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _OF_A_RUN = settings_of("identity") | {"executor"}

@@ -42,6 +42,7 @@ def page(study: Study) -> str:
         notes=sections.notes(study),
         comparison=sections.comparison(rows),
         legend_of_table=sections.legend_of_table(rows),
+        tuning=sections.tuning(study),
         about_curves=_about_curves(study),
         clients=clients.distribution(rows) + sites(study),
         inside=section(study),
