@@ -58,7 +58,6 @@ TERMS: dict[str, list[tuple[str, str]]] = {
     "fednova": [("fednova", "fedavg")],
     "fedvarp": [("fedvarp", "fedavg"), ("fedvarp", "mifa")],
     "fedinit": [("fedinit", "fedavg")],
-    "scaffold-m": [("scaffold-m", "scaffold"), ("scaffold-m", "fedcm:alpha=0.2")],
     "scaffnew": [("scaffnew", "fedavg")],
     "fedspeed": [("fedspeed", "fedspeed:rho=0"), ("fedspeed", "fedspeed:alpha=0"), ("fedspeed", "feddyn")],
     "fedsam": [("fedsam", "fedavg")],

@@ -46,7 +46,6 @@ LIMITS: dict[tuple[str, str], dict[str, Any]] = {
     ("fedgamma:rho=0", "scaffold"): {},
     ("diloco:momentum=0,server_rate=1", "fedavg+adamw:beta2=0.95,state=keep"): {"rate": 0.01},
     ("diloco:momentum=0,server_rate=0.6", "fedavg:server_rate=0.6+adamw:beta2=0.95,state=keep"): {"rate": 0.01},
-    ("scaffold-m:beta=1,server_rate=0.8", "scaffold:server_rate=0.8"): {"weight_decay": 0.0},
 }
 
 

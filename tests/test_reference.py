@@ -257,10 +257,6 @@ FURTHER: dict[str, tuple[Reference, dict[str, str]]] = {
     "fedvarp": (further_stateful.fedvarp, {"y": "latest"}),
     "fedvarp:server_rate=.7": (lambda p: further_stateful.fedvarp(p, 0.7), {"y": "latest"}),
     "fedinit:beta=.3": (lambda p: further_stateful.fedinit(p, 0.3), {}),
-    "scaffold-m:beta=.4,server_rate=.8": (
-        lambda p: further_stateful.scaffold_m(p, 0.4, 0.8),
-        {"c": "control", "direction": "direction"},
-    ),
     "fedspeed:rho=.3,alpha=.7,mu=.2": (lambda p: further_stateful.fedspeed(p, 0.3, 0.7, 5.0), {}),
     "fedsam:rho=.2": (lambda p: further.fedsam(p, 0.2), {}),
     "fedasam:rho=.5,eta=.1": (lambda p: further.fedsam(p, 0.5, 0.1), {}),

@@ -44,7 +44,6 @@ def test_two_names_of_one_iteration_have_the_same_iterates(relation: Relation) -
         ("fedacg:lam=0.7,beta=0.3", "fedmom:momentum=0.7"),
         ("fedacg:lam=0.7,beta=0", "fedavgm:momentum=0.7"),
         ("fedcm:alpha=0.3", "ghbm:beta=0.7,tau=2"),
-        ("scaffold", "scaffold-m:beta=0.5"),
     ],
 )
 def test_the_comparison_sees_a_difference(one: str, other: str) -> None:

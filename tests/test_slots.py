@@ -245,8 +245,7 @@ UNMET: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an upload": (
         {"server": hw.server.control_mean()},
         (
-            "add hw.local.controlled() or hw.local.controlled_momentum(beta=…) or hw.objective.drift(alpha=…) or "
-            "a value of your own",
+            "add hw.local.controlled() or hw.objective.drift(alpha=…) or a value of your own",
             "('upload:control',)",
         ),
     ),

@@ -40,38 +40,6 @@ def fedinit(problem: Problem, beta: float) -> Trace:
     return trace
 
 
-def scaffold_m(problem: Problem, beta: float, server_rate: float = 1.0) -> Trace:
-    """u = β(g − c_i + c) + (1−β)D ; c_i⁺ the mean of the round's g by η_k ; D ← −Σω_iΔ_i/(ηK) (Cheng et al. 2024)."""
-    theta, trace = problem.start, []
-    c, common, own = np.zeros_like(theta), np.zeros_like(theta), _zeros(problem)
-    for t, cohort in problem.rounds():
-        deltas, moved = {}, np.zeros_like(theta)
-        for i in cohort:
-            gradients: list[Array] = []
-
-            def rule(
-                w: Array,
-                g: Array,
-                rows: Array,
-                rate: float,
-                seen: list[Array] = gradients,
-                shift: Array = c - own[i],
-                common: Array = common,
-            ) -> Array:
-                seen.append(rate * g)
-                return beta * (g + shift) + (1 - beta) * common
-
-            deltas[i] = problem.descend(t, i, theta, rule=rule) - theta
-            after = np.sum(gradients, axis=0) / problem.rate_sum(t, i)
-            moved = moved + problem.share(i) * (after - own[i])
-            own[i] = after
-        c = c + moved
-        common = -problem.mean({i: delta / problem.rate_sum(t, i) for i, delta in deltas.items()})
-        theta = theta + server_rate * problem.mean(deltas)
-        trace.append({"theta": theta, "c": c, "direction": common})
-    return trace
-
-
 def scaffnew(problem: Problem) -> Trace:
     """x̂ ← x̂ − η(g − h_i), K times ; x = Σω_ix̂_i ; h_i ← h_i + (x − x̂_i)/(ηK) at once (Mishchenko et al. 2022)."""
     theta, trace = problem.start, []

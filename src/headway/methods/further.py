@@ -165,18 +165,6 @@ def fedinit(beta: Weight = 0.1) -> Method:
     return Method(local=local.relaxed_start(beta))
 
 
-def scaffold_m(beta: Share = 0.2, server_rate: Rate = 1.0) -> Method:
-    """w ← w − η(β(g − c_i + c) + (1−β)D) ; c_i⁺ = mean g ; c ← c + Σ_S p_i(c_i⁺ − c_i) ; D ← −ΣωΔ_i/(ηK) ; θ ← θ + η_gΔ
-
-    Cheng et al., Momentum benefits non-IID federated learning simply and provably, ICLR 2024, Alg. 2.
-    """
-    return Method(
-        broadcast=broadcast.vectors(("control", "direction")),
-        local=local.controlled_momentum(beta),
-        server=(server.average(server_rate), server.control_mean(), server.direction_mean()),
-    )
-
-
 def scaffnew() -> Method:
     """w ← w − η(g − h_i) ; θ ← Σω_iθ_i ; h_i ← h_i + (θ − θ_i)/(ηK), with the next model that the client receives
 
@@ -321,7 +309,7 @@ FAMILIES: dict[str, tuple[Callable[..., Method], ...]] = {
         *(fedmom, slowmo, ghbm, local_ghbm, fedadc, domo, fedac),
         *(fedadagrad, fedyogi, fedams, fedexp, fednova, fedvarp),
     ),
-    "Further methods: starts, control variates and duals of clients": (fedinit, scaffold_m, scaffnew, fedspeed),
+    "Further methods: starts, control variates and duals of clients": (fedinit, scaffnew, fedspeed),
     "Further methods: sharpness": (fedsam, fedasam, mofedsam, fedgamma, fedlesam, fedgloss),
     "Further methods: optimisers of the clients, and language models": (local_adamw, local_muon, diloco, snoo),
 }

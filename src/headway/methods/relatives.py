@@ -76,7 +76,6 @@ RELATIONS: tuple[Relation, ...] = (
         where="all clients take part with equally many steps, at a constant rate without weight decay",
         settings={**_EQUAL_STEPS, **_EVERYBODY},
     ),
-    Relation("scaffold", "scaffold-m:beta=1", where="weight decay is 0", settings={"weight_decay": 0.0}),
     Relation("feddyn:alpha=0.1", "fedgloss:rho=0,local_rho=0,alpha=0.1"),
     Relation(
         "feddyn:alpha=0.2",

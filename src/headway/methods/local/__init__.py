@@ -8,7 +8,6 @@ taken, corrections (`controlled`, `mixed`, `gradient_memory`, `pushed`, …) cha
 from headway.methods.local.adam import adam, adamw
 from headway.methods.local.asam import asam
 from headway.methods.local.controlled import controlled
-from headway.methods.local.controlled_momentum import controlled_momentum
 from headway.methods.local.coupled import coupled
 from headway.methods.local.delta_changes import delta_changes
 from headway.methods.local.gradient_memory import gradient_memory
@@ -31,7 +30,6 @@ __all__ = [
     "adamw",
     "asam",
     "controlled",
-    "controlled_momentum",
     "coupled",
     "delta_changes",
     "gradient_memory",
