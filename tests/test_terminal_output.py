@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import headway
 from conftest import SMALL, norm_free, unequal_clients
-from headway.cli import catalogue, main
+from headway.cli import listing, main
 from headway.cli.progress import Bar
 from headway.engine.serial import Serial
 from headway.methods.catalogue import METHODS, MODIFIERS
@@ -62,7 +62,7 @@ def shown(console: Console) -> list[str]:
 
 def test_piped_methods_have_their_equations_in_one_line() -> None:
     lines = said("methods").stdout.splitlines()
-    for entry in catalogue.listed():
+    for entry in listing.listing()["methods"]:
         assert any(entry["equations"] in line for line in lines if line.split()[:1] == [entry["name"]])
     for name in MODIFIERS:
         assert any(line.split()[:1] == [f"+{name}"] for line in lines)
@@ -71,8 +71,8 @@ def test_piped_methods_have_their_equations_in_one_line() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_narrow_terminal_cuts_no_equation(width: int) -> None:
     console = terminal(width)
-    console.print(catalogue.table())
-    every = "".join(entry["equations"] for entry in catalogue.listed())
+    console.print(listing.table(listing.listing()))
+    every = "".join(entry["equations"] for entry in listing.listing()["methods"])
     assert "".join(shown(console)).count("…") == every.count("…")
 
 

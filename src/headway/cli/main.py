@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, scenario, methods, show.
+"""headway run, compare, resume, export, report, scenario, methods, show, completion.
 
 Those in files of their own: reproduce, sweep, privacy, data, deploy, bench.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, data, deploy, privacy, reproduce, sweep
+from headway.cli import bench, completion, data, deploy, listing, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.ranks import (
@@ -52,7 +52,11 @@ app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
 app.command()(privacy.privacy)
 
-METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
+METHOD = typer.Argument(
+    help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85",
+    show_default=False,
+    autocompletion=completion.methods,
+)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
 OUT = typer.Option("--out", help="folder for the results; a new one under runs/ by default", show_default=False)
 QUIET = typer.Option("--quiet", help="no progress bar")
@@ -278,10 +282,9 @@ def scenario(
 
 @app.command()
 def methods(json: Annotated[bool, JSON] = False) -> None:
-    """List every method with what it costs."""
-    from headway.cli import catalogue
-
-    print_json(catalogue.listed()) if json else screen(ENDLESS).print(catalogue.table())
+    """List every method with what it is for and what it costs."""
+    content = listing.listing()
+    print_json(content["methods"]) if json else screen(ENDLESS).print(listing.table(content))
 
 
 @app.command()
@@ -298,6 +301,19 @@ def show(
     from headway.cli import catalogue
 
     catalogue.show(method, screen(ENDLESS))
+
+
+@app.command("completion")
+def complete(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            help="bash or zsh", show_default=False, autocompletion=lambda incomplete: list(completion.SCRIPTS)
+        ),
+    ],
+) -> None:
+    """Print what a shell needs to complete methods, models, data and flags: eval "$(headway completion bash)"."""
+    typer.echo(completion.script(shell), nl=False)
 
 
 def _version(requested: bool) -> None:
@@ -376,4 +392,6 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
     keep_freed_memory()
-    sys.exit(answered(lambda: app(standalone_mode=False)))
+    if completion.VARIABLE in os.environ:
+        completion.ready_for_shell()
+    sys.exit(answered(lambda: app(standalone_mode=False, complete_var=completion.VARIABLE)))
