@@ -210,6 +210,32 @@ def test_a_narrow_terminal_shortens_the_label_and_not_the_numbers(width: int, se
     assert len(last) <= width
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_bar_of_several_runs_says_how_far_they_are_together(width: int) -> None:
+    """Two runs of 10 rounds: 12 are done and took 2 s each, so 8 are left, which is 16 s."""
+    console = terminal(width)
+    passed = {"seconds_training": 1.5, "seconds_evaluation": 0.5, "accuracy_smoothed": 0.5}
+    with Bar(console, quiet=False, runs=2) as bar:
+        begun(bar, "fedavg")
+        for number in range(1, 11):
+            bar.round({"round": number, **passed})
+        begun(bar, "fedacg")
+        for number in (1, 2):
+            bar.round({"round": number, **passed})
+        bar.progress.refresh()
+    first, *runs = shown(console)[-3:]
+    assert re.match(r"run 2 of 2 .*\b12/20.* 0:16\s*$", first), first
+    assert [line.split()[0] for line in runs] == ["fedavg", "fedacg"]
+    assert all("accuracy 50.0%" in line for line in runs)
+
+
+def test_one_run_has_no_second_line() -> None:
+    console = terminal()
+    with Bar(console, quiet=False, runs=1) as bar:
+        begun(bar)
+    assert not any("run 1" in line for line in shown(console))
+
+
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No stopwatch: the choice is the serial executor."""

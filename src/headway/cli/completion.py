@@ -142,4 +142,4 @@ def script(shell: str) -> str:
 
 def ready_for_shell() -> None:
     """Make typer answer a shell that asks."""
-    typer.completion.completion_init()
+    typer.completion.get_completion_inspect_parameters()  # which sets it up

@@ -18,6 +18,7 @@ from rich.console import Console
 from headway.cli import bench, completion, data, deploy, listing, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
+from headway.cli.outcome import show_run, show_study, tell_failures
 from headway.cli.ranks import (
     MAX_RESTARTS,
     RANK_TIMEOUT,
@@ -29,11 +30,10 @@ from headway.cli.ranks import (
     started_alone,
 )
 from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
-from headway.errors import RunsFailed, UserError
+from headway.errors import UserError
 from headway.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
-    from headway.measure.numbers import MethodNumbers
     from headway.runs.result import Result
     from headway.runs.study import Study
     from headway.scenario import Scenario
@@ -110,7 +110,7 @@ def run(
             name, chosen, out=folder, observer=bar, track=track or (), ranks=ranks, rank_timeout=rank_timeout
         )
     if show:
-        _finish_run(result, json)
+        show_run(result, json)
     return 0
 
 
@@ -138,10 +138,11 @@ def _compare(
     from headway.cli.progress import Bar
     from headway.runs.study import compare as compared
 
-    with Bar(stderr_console(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
+    choosing, runs = scenario.executor == "auto" and not as_json, len(methods) * scenario.seeds
+    with Bar(stderr_console(), quiet, choosing, runs) as bar, resumable(folder):
         study = compared(methods, scenario, out=folder, observer=bar, track=track or ())
-    _report(study, folder, as_json)
-    _tell_failures(study)
+    show_study(study, folder, as_json)
+    tell_failures(study)
 
 
 @app.command()
@@ -168,12 +169,12 @@ def resume(
     if is_study(run):
         refuse_ranks("resume of a comparison", ranks)
         study = _resumed_study(run, console, quiet, track or (), accept_changes)
-        _report(study, run, json)
-        _tell_failures(study)
+        show_study(study, run, json)
+        tell_failures(study)
     elif not started_alone() or ranks is not None:
         _resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
     else:
-        _finish_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
+        show_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
     return 0
 
 
@@ -197,15 +198,16 @@ def _resume_together(
             folder, observer=bar, track=track, accept_changes=accept, ranks=ranks, rank_timeout=rank_timeout
         )
     if show:
-        _finish_run(result, json)
+        show_run(result, json)
 
 
 def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
     from headway.cli.progress import Bar
-    from headway.runs.study import is_finished, load_study, resume_study
+    from headway.runs.study import load_study, resume_study, unfinished
 
-    with Bar(console, quiet) as bar, resumable(folder):
-        if not is_finished(folder):
+    left = unfinished(folder)
+    with Bar(console, quiet, runs=left) as bar, resumable(folder):
+        if left:
             return resume_study(folder, bar, track, accept)
         study = load_study([folder], observer=bar, verified=True)
         bar.tell(f"{folder} is finished; nothing is left to do")
@@ -262,7 +264,7 @@ def report(
     from headway.cli.progress import Bar
     from headway.runs.study import load_study
 
-    _report(load_study(runs, tuned, Bar(stderr_console(), quiet=True)), out, json)
+    show_study(load_study(runs, tuned, Bar(stderr_console(), quiet=True)), out, json)
 
 
 @app.command()
@@ -331,59 +333,6 @@ def common(
     ] = False,
 ) -> None:
     pass
-
-
-def _finish_run(result: Result, as_json: bool) -> None:
-    if as_json:
-        print_json({**result.summary, "folder": str(result.folder)})
-        return
-    from headway.measure.summary import over_seeds
-
-    _print_table([over_seeds(result.method, [result.summary])], result.scenario)
-    if result.stopped is not None:
-        typer.echo(f"stopped after round {len(result.records)}: {result.stopped}")
-    _tell_privacy([result])
-    typer.echo(f"run: {result.folder}")
-
-
-def _tell_privacy(results: Sequence[Result]) -> None:
-    """What was spent on each method that is private; seeds of one method that ran as long spend the same."""
-    told = {
-        f"privacy: {one.method} has spent epsilon {one.summary['epsilon']:.4g} at delta {one.summary['delta']:g} in "
-        f"{len(one.records)} rounds"
-        for one in results
-        if "epsilon" in one.summary
-    }
-    for line in sorted(told):
-        typer.echo(line)
-
-
-def _print_table(rows: Sequence[MethodNumbers], scenario: Scenario) -> None:
-    from headway.report import tables
-
-    console = screen()
-    console.print(tables.terminal(rows, scenario, console.width))
-
-
-def _report(study: Study, folder: Path, as_json: bool) -> None:
-    """The report in the folder, and the table on standard output."""
-    from headway import report
-
-    written = report.write(study, folder)
-    rows = study.summary()
-    if as_json:
-        print_json(rows)
-        return
-    _print_table(rows, next(iter(study.runs.values()))[0].scenario)
-    if study.note:
-        typer.echo(study.note)
-    _tell_privacy([run for runs in study.runs.values() for run in runs])
-    typer.echo(f"page:    {written.page}\npicture: {written.picture}\ntables:  {written.markdown}, {written.latex}")
-
-
-def _tell_failures(study: Study) -> None:
-    if count := len(study.failed):
-        raise RunsFailed(f"{count} run{'s' if count > 1 else ''} failed; the table is of the others")
 
 
 def main() -> None:

@@ -124,10 +124,10 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether every run of a study is finished."""
+def unfinished(folder: Path) -> int:
+    """How many runs of a study are not finished."""
     seeds = seeded(scenario_in(folder))
-    return all(finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
+    return sum(not finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
 
 
 def is_study(folder: Path) -> bool:
