@@ -1,6 +1,6 @@
 """FedAvg and FedACG beside the 2021 program of FedAGM's authors, over the first 118 rounds, in the same bins of rounds.
 
-python benchmarks/program_of_2021.py [FOLDER …]      (default: results/fedacg/table-1a)
+python benchmarks/program_of_2021.py [FOLDER …]      (default: benchmarks/results/first-118-rounds)
 
 The program was run unchanged on one H200 (torch 2.11, fp32, convolutions in tf32): CIFAR-10, its one Dirichlet(0.3)
 split of 100 clients, 5 a round, ResNet-18, weight decay 0.001, clipping at 10, rate 0.1; FedAvg with the decay 0.998,
@@ -9,7 +9,7 @@ what it printed: test accuracy in %, and the mean objective of all local steps.
 
 The runs are looked for in the folders, at any depth. Those that count are of
 
-    headway reproduce fedacg/table-1a --data cifar10 --rows fedavg,fedacg --seeds 3
+    headway reproduce fedacg/table-1a --data cifar10 --rows fedavg,fedacg --rounds 118 --seeds 3
 
 whose scenario replays that split (`authors:0.3`) and, seed by seed, the program's sequence of clients. Shown for each
 method and bin: the program's two seeds, ours, and the difference of the means beside what seeds explain, t·√(Σ s²/n) by
@@ -132,7 +132,7 @@ def rows(method: str, quantity: str, ours: Mapping[int, Sequence[float | None]])
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "results" / "fedacg" / "table-1a"])
+    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "benchmarks" / "results" / "first-118-rounds"])
     try:
         found = curves(parser.parse_args().folders)
     except UserError as fault:

@@ -167,6 +167,17 @@ def test_damage_to_the_best_model_is_found(file: str, tmp_path: Path) -> None:
         print(hw.load_run(tmp_path / "run", **own_problem()).best_model)
 
 
+def test_a_resume_removes_models_that_a_kill_left(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    simulate(out=run, keep_best=True)
+    kept = sorted(run.joinpath("best").iterdir())
+    run.joinpath("summary.json").unlink()  # the last thing that a run writes
+    for left in ("model-0000099.safetensors", "model-0000002.safetensors.part"):
+        run.joinpath("best", left).write_bytes(b"half of a model")
+    hw.resume(run, **own_problem())
+    assert sorted(run.joinpath("best").iterdir()) == kept
+
+
 def test_a_resume_without_it_does_not_pass_an_older_model_for_the_best(tmp_path: Path) -> None:
     def breaks(run: hw.Run) -> None:
         if run.round == 4:

@@ -261,6 +261,15 @@ def test_runs_on_different_data_of_one_s_own_stand_in_no_table(tmp_path: Path) -
         load_study([tmp_path / "one", tmp_path / "other"])
 
 
+def test_runs_with_another_loss_of_one_s_own_stand_in_no_table(tmp_path: Path) -> None:
+    run(**bits(task=squared), out=tmp_path / "one")
+    run("fedacg", **bits(task=squared), out=tmp_path / "same")
+    run("fedacg", **bits(task=huber), out=tmp_path / "other")
+    assert set(load_study([tmp_path / "one", tmp_path / "same"]).runs) == {"fedavg", "fedacg"}
+    with pytest.raises(UserError, match=r"they were judged differently \(the loss\)"):
+        load_study([tmp_path / "one", tmp_path / "other"])
+
+
 # ── padding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -156,6 +156,15 @@ def test_clients_of_whose_tokens_none_counts_have_no_part_in_the_loss() -> None:
 
     chosen = replace(PROBLEMS["tokens"], samples=silent).experiment(global_loss=True)
     records, end = played(chosen)
+    others = [own for own in chosen.federation.clients if len(own) != SIZES[1]]
+    module, train = chosen.network.original.double(), chosen.federation.train
+    losses = [
+        PROBLEMS["tokens"].loss(module(x), y).detach() for x, y in (train.read(torch.as_tensor(own)) for own in others)
+    ]
+    sizes = torch.tensor([float(len(own)) for own in others])
+    assert scored(chosen)["global_loss"] == pytest.approx(
+        float(torch.stack(losses).double() @ (sizes / sizes.sum()).double())
+    )
     assert all(math.isfinite(record["global_loss"]) for record in records)
     assert distance(end.model.theta, played(chosen, "batched")[1].model.theta) < 1e-10
 

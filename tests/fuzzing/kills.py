@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import safetensors.torch
 import torch
 
@@ -202,7 +203,8 @@ class Deaths:
         def watched(place: Any, *given: Any, **named: Any) -> Any:
             if not self.ours(place):
                 return real(place, *given, **named)
-            call = f"{name} {Path(given[0] if name in ('replace', 'rename') else place).name}"
+            told = Path(given[0] if name in ("replace", "rename") else place)
+            call = f"{name} {told.parent.name}/{told.name}"
             return self.passes(call, lambda: real(place, *given, **named))
 
         return watched
@@ -241,8 +243,11 @@ def lived(job: Job, folder: Path, at: int | None = None, how: str = "before") ->
     return calls
 
 
-def left(folder: Path) -> dict[str, Any]:
-    """What lies below a folder and does not depend on the clock: rounds, every tensor kept, tables, names of files."""
+def left(folder: Path, clocked: bool = False) -> dict[str, Any]:
+    """What lies below a folder and does not depend on the clock: rounds, every tensor kept, tables, names of files.
+
+    Where the clock says which rounds have a checkpoint, a client's state may lie in either of its two places.
+    """
     found: dict[str, Any] = {"files": sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
@@ -251,10 +256,19 @@ def left(folder: Path) -> dict[str, Any]:
         elif file.suffix == ".safetensors":
             found[name] = {key: value.numpy().tobytes() for key, value in safetensors.torch.load_file(file).items()}
         elif file.name == "clients.rows":
-            found[name] = file.read_bytes()
+            found[name] = _newest_rows(file.read_bytes()) if clocked else file.read_bytes()
         elif file.name in ("summary.json", "sweep.json") or name.endswith("best/manifest.json"):
             found[name] = _timeless(json.loads(file.read_bytes()))
     return found
+
+
+def _newest_rows(content: bytes) -> list[bytes]:
+    """The newest of the two rows of each client."""
+    population = LITTLE["clients"]
+    head = population * 2 * 16
+    rounds = np.frombuffer(content[:head], "<i8").reshape(population, 2, 2)[:, :, 0]
+    rows = np.frombuffer(content[head:], np.uint8).reshape(population, 2, -1)
+    return [row[np.argmax(round)].tobytes() for row, round in zip(rows, rounds, strict=True)]
 
 
 def _timeless(value: Any) -> Any:
@@ -263,6 +277,10 @@ def _timeless(value: Any) -> Any:
         kept = {name: part for name, part in value.items() if "seconds" not in name and name not in clock}
         return {name: _timeless(part) for name, part in kept.items()}
     return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def _clocked(job: Job) -> bool:
+    return isinstance(job, OneRun) and job.every is None and not job.deterministic
 
 
 def _emptied(folder: Path) -> Path:
@@ -283,7 +301,7 @@ class Kills:
             folder = _emptied(self.place / "job") / "run"  # the same path: it stands in tables
             calls = lived(job, folder)
             assert calls
-            self.known[job] = calls, left(folder)
+            self.known[job] = calls, left(folder, _clocked(job))
         return self.known[job]
 
     def attempt(self, draw: random.Random) -> Attempt:
@@ -302,7 +320,7 @@ class Kills:
                 kills += lived(job, _emptied(folder.parent) / "run", at, how) is None
             self.kept(job, calls[:at], kills, folder)
         lived(job, folder)
-        found = left(folder)
+        found = left(folder, _clocked(job))
         if found != expected:
             differ = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
             raise Finding(f"after {kills} kills, the last at call {at} ({calls[at]}), other ends: {differ[:5]}")
@@ -312,7 +330,7 @@ class Kills:
         """After a first kill of a run that saves each round, no round is lost whose checkpoint was there."""
         if not isinstance(job, OneRun) or job.every != 1 or kills != 1:
             return
-        saved = sum(call == "replace manifest.json" for call in calls)
+        saved = sum(call == "replace checkpoint/manifest.json" for call in calls)
         try:
             rounds = len(job.case.load(folder).records)
         except UserError:

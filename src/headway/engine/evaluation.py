@@ -104,12 +104,13 @@ def _even(count: int, most: int) -> int:
 def _global_loss(
     experiment: Experiment, state: GlobalState, executor: Executor | None, round: int, ranks: Ranks
 ) -> float:
-    """F(θ) = Σ_i p_i F_i(θ) over all clients' own samples."""
+    """F(θ) = Σ_i p_i F_i(θ) / Σ_i p_i over the clients who have a unit that counts; Σ p_i is 1 where all have."""
     scored = _scored(experiment, state, experiment.samples, executor, ranks)
     losses, units = _losses(scored), scored.get("units")
     weights = experiment.sample_weights
     if isinstance(units, Tensor):
         weights = weights * _relative(units, experiment.federation.clients)
+        weights = weights / weights.sum()
     loss = float((losses * weights).sum())
     if not math.isfinite(loss):
         raise _not_finite(experiment, state, losses, experiment.samples, "the clients' data", round)

@@ -106,13 +106,17 @@ def add(run: Path, before: BestModels, value: float, content: bytes, saved: int,
 
 def write(run: Path, kept: BestModels) -> BestModels:
     """Make these the models of the folder; files of others are removed."""
-    folder = ensure_folder(run / FOLDER)
-    write_checked(folder / _MANIFEST, asdict(kept))
+    write_checked(ensure_folder(run / FOLDER) / _MANIFEST, asdict(kept))
+    remove_others(run, kept)
+    return kept
+
+
+def remove_others(run: Path, kept: BestModels) -> None:
+    """Remove what a kill left: models that the manifest does not name, and files that were not written to their end."""
     named = {_MANIFEST, *(model.file for model in kept.models)}
-    for file in list(folder.iterdir()):
+    for file in list((run / FOLDER).iterdir()):
         if file.name not in named and file.name.startswith(("model-", _MANIFEST)):
             os.unlink(file)
-    return kept
 
 
 def tensors(run: Path, kept: KeptModel) -> dict[str, Tensor]:

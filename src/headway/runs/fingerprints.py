@@ -175,11 +175,11 @@ def changed_since(manifest: Manifest, experiment: Experiment) -> list[str]:
     return [name for name in differences(before, told) if name != SPLIT]
 
 
-def data_of(folder: Path) -> Fingerprints:
-    """The fingerprints of the data of the run in a folder; none where it does not have them."""
+def judged_by(folder: Path) -> Fingerprints:
+    """The fingerprints of a run's data, own loss and own metrics, by its folder; none where it does not have them."""
     path = folder / "checkpoint" / "manifest.json"
     kept = read_manifest(path).get("fingerprints") if path.is_file() else None
-    code = ("the model", "the method", *TASK)
+    code = ("the model", "the method")
     return {name: one for name, one in (kept or {}).get("now", {}).items() if not name.startswith(code)}
 
 

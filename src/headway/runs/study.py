@@ -19,7 +19,7 @@ from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, read_checked, slug
-from headway.runs.fingerprints import data_of
+from headway.runs.fingerprints import TASK, judged_by
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
@@ -345,17 +345,15 @@ def _check_comparable(one: Result, other: Result, tuned: Set[str]) -> None:
                 f"{_where(one)} and {_where(other)} are not comparable: "
                 f"{name} is {mine.get(name)} and {theirs.get(name)}{advice}"
             )
-    _check_same_data(one, other)
+    _check_judged_alike(one, other)
 
 
-def _check_same_data(one: Result, other: Result) -> None:
-    """Refuse runs on other samples: of a user's own data, and of files, a scenario has the name only."""
+def _check_judged_alike(one: Result, other: Result) -> None:
+    """Refuse runs on other samples, or with another loss or metric of one's own: a scenario has their names only."""
     if one.folder is None or other.folder is None or one.folder == other.folder:
         return
-    mine, theirs = (data_of(result.folder) for result in (one, other) if result.folder is not None)
+    mine, theirs = (judged_by(result.folder) for result in (one, other) if result.folder is not None)
     differ = [name for name, found in mine.items() if theirs.get(name, found) != found]
     if differ:
-        raise UserError(
-            f"{_where(one)} and {_where(other)} are not comparable: they were run on different data "
-            f"({', '.join(differ)})"
-        )
+        what = "judged differently" if all(name.startswith(TASK) for name in differ) else "run on different data"
+        raise UserError(f"{_where(one)} and {_where(other)} are not comparable: they were {what} ({', '.join(differ)})")

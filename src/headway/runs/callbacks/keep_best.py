@@ -61,6 +61,8 @@ class KeepBest:
             self.best = Best(self._kept.best.round, self._kept.best.value)
         if self._kept != found:
             best_models.write(run.folder, self._kept)
+        else:
+            best_models.remove_others(run.folder, found)
 
     def on_round(self, run: Run) -> None:
         assert self._number is not None, "the run did not begin"
