@@ -29,7 +29,7 @@ from headway.cli.ranks import (
     refuse_ranks,
     started_alone,
 )
-from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
+from headway.cli.screen import ENDLESS, JSON, TRACK, listed, print_json, screen, stderr_console
 from headway.errors import UserError
 from headway.malloc import keep_freed_memory
 
@@ -152,30 +152,43 @@ def resume(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="go on although the data has changed since; it is recorded")
     ] = False,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", help="go on to this many rounds, also with a finished run")
+    ] = None,
     ranks: Annotated[int | None, RANKS] = None,
     max_restarts: Annotated[int, MAX_RESTARTS] = 0,
     rank_timeout: Annotated[float | None, RANK_TIMEOUT] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> int:
-    """Go on with a run or a comparison from its last checkpoint."""
-    from headway.runs.study import is_study
+    """Go on with a run or a comparison from its last checkpoint; to more rounds with --rounds."""
+    from headway.runs.study import is_study, lengthen_study
 
     console = stderr_console()
     if not is_study(run) and is_to_be_launched(ranks):
+        _refuse_more_rounds(rounds)
         from headway.runs.load import scenario_of_run
 
         return launched(ranks or 1, max_restarts, run, scenario_of_run(run).deterministic)
     if is_study(run):
         refuse_ranks("resume of a comparison", ranks)
+        if rounds is not None:
+            lengthen_study(run, rounds)
         study = _resumed_study(run, console, quiet, track or (), accept_changes)
         show_study(study, run, json)
         tell_failures(study)
     elif not started_alone() or ranks is not None:
+        _refuse_more_rounds(rounds)
         _resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
     else:
-        show_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
+        show_run(_resumed_run(run, console, quiet, track or (), accept_changes, rounds), json)
     return 0
+
+
+def _refuse_more_rounds(rounds: int | None) -> None:
+    """Ranks go on with a run as it is."""
+    if rounds is not None:
+        raise UserError(f"rounds is {rounds}; give more rounds in one process, then go on with ranks")
 
 
 def _resume_together(
@@ -214,15 +227,17 @@ def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[
         return study
 
 
-def _resumed_run(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Result:
+def _resumed_run(
+    folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool, rounds: int | None
+) -> Result:
     from headway.cli.progress import Bar
     from headway.runs.folder import finished
     from headway.runs.load import recorded
     from headway.runs.resume import resume as resumed
 
     with Bar(console, quiet) as bar, resumable(folder):
-        if not (folder / "scenario.toml").is_file() or not finished(folder):
-            return resumed(folder, observer=bar, track=track, accept_changes=accept)
+        if not (folder / "scenario.toml").is_file() or not finished(folder) or rounds is not None:
+            return resumed(folder, rounds=rounds, observer=bar, track=track, accept_changes=accept)
         result = recorded(folder, bar, verified=True)
         how = "" if result.stopped is None else f": it was stopped after round {len(result.records)}, {result.stopped}"
         bar.tell(f"{folder} is finished{how}; nothing is left to do")
@@ -258,13 +273,17 @@ def report(
     tuned: Annotated[
         bool, typer.Option("--tuned", help="rate, decays, batch, steps and clipping may differ between methods")
     ] = False,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="settings in which runs differ, such as rate; a row for each value")
+    ] = None,
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """A page (report.html), tables and a picture of finished or unfinished runs."""
+    """A page (report.html), tables and a picture of finished or unfinished runs, up to the end of the shortest."""
     from headway.cli.progress import Bar
     from headway.runs.study import load_study
 
-    show_study(load_study(runs, tuned, Bar(stderr_console(), quiet=True)), out, json)
+    told = [name.replace("-", "_") for given in by or () for name in listed(given) or ()]
+    show_study(load_study(runs, tuned, Bar(stderr_console(), quiet=True), by=told), out, json)
 
 
 @app.command()

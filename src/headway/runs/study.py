@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,18 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import Callbacks, copies
-from headway.runs.files import as_path, read_checked, slug
-from headway.runs.fingerprints import TASK, judged_by
-from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
+from headway.runs.files import as_path, read_checked, slug, write_atomically, write_checked
+from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished, seal, sealed
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, catalogue_method, checked_method, own_settings, split_settings
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.result import Result
+from headway.runs.resume import check_lengthens, check_may_go_on, lengthen
 from headway.runs.series import PlannedRun, Series, seeded
-from headway.runs.settings import COMPARABLE, TUNED
+from headway.runs.settings import TUNED
+from headway.runs.side_by_side import side_by_side
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
@@ -47,6 +48,8 @@ class Study:
     """What a reader must know beside every number of it."""
     failed: tuple[str, ...] = ()
     """A line for each run that failed; the note has them too."""
+    by: tuple[str, ...] = ()
+    """Settings in which its rows may differ."""
 
     @property
     def target(self) -> float | None:
@@ -199,6 +202,13 @@ def resume_study(
     folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
+    scenario, names = _of_catalogue(folder)
+    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
+    return _run_all([spelled(name) for name in names], scenario, folder, series)
+
+
+def _of_catalogue(folder: Path) -> tuple[Scenario, list[str]]:
+    """The scenario and the methods of a study that needs nothing from Python; another is refused."""
     scenario, names = scenario_in(folder), _names(folder)
     own = [name for name in names if catalogue_method(name) is None]
     own += [f"its own {what}" for what in ("data", "model") if getattr(scenario, what) == "own"]
@@ -207,8 +217,26 @@ def resume_study(
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
             f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
         )
-    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
-    return _run_all([spelled(name) for name in names], scenario, folder, series)
+    return scenario, names
+
+
+def lengthen_study(folder: Path, rounds: int) -> None:
+    """Give every run of a study more rounds than it has; `resume_study` then goes on with them."""
+    scenario, names = _of_catalogue(folder)
+    places = [_place(folder, name, one.seed) for name in names for one in seeded(scenario)]
+    begun = [place for place in places if (place / "scenario.toml").is_file()]
+    if rounds < scenario.rounds:
+        raise UserError(f"rounds is {rounds}; {folder} has {scenario.rounds}, so give a larger number")
+    for place in begun:
+        check_may_go_on(place, rounds)
+    if rounds > scenario.rounds:
+        check_lengthens(scenario)
+    for place in begun:
+        lengthen(place, rounds)
+    changed = scenario.changed(rounds=rounds)
+    write_checked(folder / "study.json", {"methods": names})  # without the seal: a kill leaves one of both scenarios
+    write_atomically(folder / "scenario.toml", sealed(changed))
+    write_checked(folder / "study.json", {"methods": names, "scenario": seal(changed)})
 
 
 def _run_all(methods: Sequence[Method], scenario: Scenario, folder: Path | None, series: Series) -> Study:
@@ -281,79 +309,40 @@ def _note(folder: Path) -> str:
 
 
 def load_study(
-    folders: Sequence[Path], tuned: bool = False, observer: Observer | None = None, verified: bool = False
+    folders: Sequence[Path],
+    tuned: bool = False,
+    observer: Observer | None = None,
+    verified: bool = False,
+    by: Sequence[str] = (),
 ) -> Study:
     """Finished or unfinished runs from their folders; the folder of a study or of a paper's column stands for its runs.
 
     `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` hears
-    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
+    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too. `by`: settings
+    in which the runs may differ; each combination is a row of its own. Runs of different length are shown up to the
+    end of the shortest.
     """
     folders = [as_path("run", folder) for folder in folders]
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
     places = {place.resolve(): place for folder in folders for place in _places(folder)}
     results = [recorded(place, verified=verified) for place in places.values()]
-    study = study_of(results, tuned or bool(notes), notes)
+    study = study_of(results, tuned or bool(notes), notes, by)
     if not all(result.checked for result in results):
         (observer or Unwatched()).tell(UNCHECKED)
     return study
 
 
-def study_of(results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = ()) -> Study:
-    """Runs that were made one by one, side by side; `tuned` as of `load_study`. `notes` stand beside every number."""
+def study_of(
+    results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = (), by: Sequence[str] = ()
+) -> Study:
+    """Runs that were made one by one, side by side; `tuned` and `by` as of `load_study`.
+
+    `notes` stand beside every number.
+    """
     failed = [
         _failure(f"{result.method}, seed {result.scenario.seed}", reason)
         for result in results
         if result.folder is not None and (reason := failure(result.folder)) is not None
     ]
-    runs = _side_by_side(results, TUNED if tuned else frozenset())
-    return Study(runs, None, "; ".join([*notes, *failed, *_stopped(runs)]), tuple(failed))
-
-
-def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[Result]]:
-    """The runs with at least one finished round by method; those that cannot stand in one table are refused."""
-    runs: dict[str, list[Result]] = {}
-    begun = [result for result in results if result.records]
-    for result in begun:
-        _check_comparable(begun[0], result, tuned)
-        seeds = runs.setdefault(result.method, [])
-        if seeds:
-            _check_comparable(seeds[0], result, frozenset())
-        if twin := next((one for one in seeds if one.scenario.seed == result.scenario.seed), None):
-            raise UserError(
-                f"{_where(result)}: {result.method} with seed {result.scenario.seed} is in {_where(twin)} too; report "
-                "one of the two"
-            )
-        seeds.append(result)
-    if not runs:
-        raise UserError("there is no run with a finished round to report")
-    return runs
-
-
-def _where(result: Result) -> str:
-    return str(result.folder or "a run in memory")
-
-
-def _check_comparable(one: Result, other: Result, tuned: Set[str]) -> None:
-    """Refuse runs that differ in more than method, seed, execution, and what was tuned with the method."""
-    mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
-    known = [method for method in map(catalogue_method, (one.method, other.method)) if method is not None]
-    suggested = {name for method in known for name in method.suggests}
-    for name in sorted((mine.keys() | theirs.keys()) - COMPARABLE.union(tuned, suggested)):
-        if mine.get(name) != theirs.get(name):
-            advice = "; --tuned lets it differ between methods" if name in TUNED and one.method != other.method else ""
-            raise UserError(
-                f"{_where(one)} and {_where(other)} are not comparable: "
-                f"{name} is {mine.get(name)} and {theirs.get(name)}{advice}"
-            )
-    _check_judged_alike(one, other)
-
-
-def _check_judged_alike(one: Result, other: Result) -> None:
-    """Refuse runs on other samples, or with another loss or metric of one's own: a scenario has their names only."""
-    if one.folder is None or other.folder is None or one.folder == other.folder:
-        return
-    mine, theirs = (judged_by(result.folder) for result in (one, other) if result.folder is not None)
-    differ = [name for name, found in mine.items() if theirs.get(name, found) != found]
-    if differ:
-        what = "judged differently" if all(name.startswith(TASK) for name in differ) else "run on different data"
-        raise UserError(f"{_where(one)} and {_where(other)} are not comparable: they were {what} ({', '.join(differ)})")
+    runs, shortened = side_by_side(results, TUNED if tuned else frozenset(), by)
+    return Study(runs, None, "; ".join([*notes, *failed, *shortened, *_stopped(runs)]), tuple(failed), tuple(by))
