@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headway.runs.callbacks.early_stopping import EarlyStopping
     from headway.runs.callbacks.keep_best import KeepBest
     from headway.runs.callbacks.run import Run
+    from headway.runs.grid import Grid, compare_grid
     from headway.runs.load import load_run
     from headway.runs.result import Result
     from headway.runs.resume import resume
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "EarlyStopping",
+    "Grid",
     "KeepBest",
     "Method",
     "Metric",
@@ -63,6 +65,7 @@ __all__ = [
     "broadcast",
     "client_app",
     "compare",
+    "compare_grid",
     "interpolation",
     "load_run",
     "local",
@@ -103,6 +106,7 @@ _HOMES = {
     "headway.runs.callbacks.early_stopping": ("EarlyStopping",),
     "headway.runs.callbacks.keep_best": ("KeepBest",),
     "headway.runs.callbacks.run": ("Run",),
+    "headway.runs.grid": ("Grid", "compare_grid"),
     "headway.runs.load": ("load_run",),
     "headway.runs.result": ("Result",),
     "headway.runs.resume": ("resume",),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, completion, data, deploy, listing, privacy, reproduce, sweep
+from headway.cli import bench, completion, data, deploy, grids, listing, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.outcome import show_run, show_study, tell_failures
@@ -119,6 +119,7 @@ def run(
 def compare(
     methods: Annotated[list[str], METHOD],
     scenario: Annotated[str, SCENARIO] = "",
+    vary: Annotated[list[str] | None, grids.VARY] = None,
     out: Annotated[Path | None, OUT] = None,
     track: Annotated[list[str] | None, TRACK] = None,
     json: Annotated[bool, JSON] = False,
@@ -129,7 +130,11 @@ def compare(
     refuse_ranks("compare")
     from headway.scenario import scenario as made
 
-    _compare(methods, made(scenario, **settings), _folder(out, "compare"), json, quiet, track)
+    chosen = made(scenario, **settings)
+    if vary:
+        grids.compare(methods, chosen, vary, _folder(out, "grid"), json, quiet, track or [])
+    else:
+        _compare(methods, chosen, _folder(out, "compare"), json, quiet, track)
 
 
 def _compare(
@@ -165,6 +170,11 @@ def resume(
     from headway.runs.study import is_study, lengthen_study
 
     console = stderr_console()
+    if (run / "grid.json").is_file():
+        refuse_ranks("resume of a grid", ranks)
+        _refuse_more_rounds(rounds, "go on with its comparisons one by one")
+        grids.resume(run, json, quiet, track or (), accept_changes)
+        return 0
     if not is_study(run) and is_to_be_launched(ranks):
         _refuse_more_rounds(rounds)
         from headway.runs.load import scenario_of_run
@@ -185,10 +195,10 @@ def resume(
     return 0
 
 
-def _refuse_more_rounds(rounds: int | None) -> None:
-    """Ranks go on with a run as it is."""
+def _refuse_more_rounds(rounds: int | None, advice: str = "give more rounds in one process, then use ranks") -> None:
+    """Ranks and grids go on with runs as they are."""
     if rounds is not None:
-        raise UserError(f"rounds is {rounds}; give more rounds in one process, then go on with ranks")
+        raise UserError(f"rounds is {rounds}, which is for a run or a comparison; {advice}")
 
 
 def _resume_together(
@@ -282,6 +292,11 @@ def report(
     from headway.cli.progress import Bar
     from headway.runs.study import load_study
 
+    if len(runs) == 1 and (runs[0] / "grid.json").is_file():
+        if by or tuned:
+            raise UserError(f"{runs[0]} is a grid, which knows in what its runs differ; leave --by and --tuned out")
+        grids.report(runs[0], out, json)
+        return
     told = [name.replace("-", "_") for given in by or () for name in listed(given) or ()]
     show_study(load_study(runs, tuned, Bar(stderr_console(), quiet=True), by=told), out, json)
 
