@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -25,6 +26,7 @@ from headway.scenario import Scenario, field_type, settings_of
 from headway.scenario import scenario as scenario_of
 from headway.scenario_names import Value
 from headway.tasks.known import OwnTask
+from headway.typed_settings import Settings
 
 Axes = Mapping[str, tuple[Value, ...]]
 """The values of each setting that varies, in the order in which they were given."""
@@ -160,7 +162,7 @@ def compare_grid(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Grid:
     """Compare methods on every combination of some settings; all else is as of `compare`.
 

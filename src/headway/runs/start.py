@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -27,6 +28,7 @@ from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 from headway.tasks.known import OwnTask
+from headway.typed_settings import Settings
 
 
 def simulate(
@@ -45,7 +47,7 @@ def simulate(
     track: str | Sequence[str] = (),
     ranks: int | None = None,
     rank_timeout: float | None = None,
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Result:
     """Run one method on one scenario, with one seed.
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -34,6 +35,7 @@ from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 from headway.tasks.known import OwnTask
+from headway.typed_settings import Settings
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def compare(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
 

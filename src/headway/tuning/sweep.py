@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -28,6 +29,7 @@ from headway.tuning.halving import stages
 from headway.tuning.request import Request, reserve
 from headway.tuning.results import Sweep
 from headway.tuning.runner import Runner
+from headway.typed_settings import Settings
 
 
 def sweep(
@@ -44,7 +46,7 @@ def sweep(
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Sweep:
     """Train every candidate of a grid and choose the best by held-out samples of the clients.
 
