@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import headway
 from conftest import SMALL, norm_free, unequal_clients
 from headway.cli import listing, main
-from headway.cli.progress import Bar
 from headway.engine.serial import Serial
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import Method
+from headway.runs.progress import Bar
 from headway.tasks.known import classification, tokens
 from headway.tasks.task import Task
 

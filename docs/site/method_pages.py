@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headway.cli.catalogue import cost_columns
-from headway.cli.method_notes import read_notes
 from headway.cli.method_page import lacking, page
 from headway.engine.cost import cost
 from headway.errors import UserError
 from headway.methods.catalogue import FAMILIES, METHODS
+from headway.methods.method_notes import read_notes
 from headway.methods.spelling import method
 
 ROOT = Path(__file__).parents[2]

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from headway.errors import UserError
     from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
+    from headway.methods.listed import list_methods
     from headway.methods.local import sgd
     from headway.methods.method import Method
     from headway.methods.objective import proximal, task
     from headway.methods.server import average, interpolation, momentum
     from headway.methods.spelling import method
     from headway.methods.wire import Wire, plain
+    from headway.models.networks import list_models
     from headway.runs.callbacks.early_stopping import EarlyStopping
     from headway.runs.callbacks.keep_best import KeepBest
     from headway.runs.callbacks.run import Run
+    from headway.runs.export import export
     from headway.runs.grid import Grid, compare_grid
     from headway.runs.load import load_run
     from headway.runs.result import Result
@@ -66,7 +69,10 @@ __all__ = [
     "client_app",
     "compare",
     "compare_grid",
+    "export",
     "interpolation",
+    "list_methods",
+    "list_models",
     "load_run",
     "local",
     "lookahead",
@@ -106,6 +112,9 @@ _HOMES = {
     "headway.runs.callbacks.early_stopping": ("EarlyStopping",),
     "headway.runs.callbacks.keep_best": ("KeepBest",),
     "headway.runs.callbacks.run": ("Run",),
+    "headway.methods.listed": ("list_methods",),
+    "headway.models.networks": ("list_models",),
+    "headway.runs.export": ("export",),
     "headway.runs.grid": ("Grid", "compare_grid"),
     "headway.runs.load": ("load_run",),
     "headway.runs.result": ("Result",),

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from headway.cli.completion import Names
 from headway.cli.listing import ListedMethod, Listing
-from headway.cli.method_notes import purpose
 from headway.engine.cost import Cost, cost
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
+from headway.methods.method_notes import purpose
 from headway.methods.privacy import guarantee
 from headway.methods.spelling import chosen, defaults, method, pieces
 from headway.runs.costs import as_record

@@ -31,8 +31,8 @@ def compare(
     methods: list[str], scenario: Scenario, vary: list[str], folder: Path, as_json: bool, quiet: bool, track: list[str]
 ) -> None:
     """Compare methods on every combination of what varies."""
-    from headway.cli.progress import Bar
     from headway.runs.grid import axes_of, compare_grid
+    from headway.runs.progress import Bar
 
     cells = 1
     for values in axes_of(vary).values():
@@ -48,8 +48,8 @@ def compare(
 
 def resume(folder: Path, as_json: bool, quiet: bool, track: Sequence[str], accept: bool) -> None:
     """Go on with a grid."""
-    from headway.cli.progress import Bar
     from headway.runs.grid import resume_grid, unfinished_of_grid
+    from headway.runs.progress import Bar
 
     left = unfinished_of_grid(folder)
     with Bar(stderr_console(), quiet, runs=left) as bar, resumable(folder):
@@ -61,8 +61,8 @@ def resume(folder: Path, as_json: bool, quiet: bool, track: Sequence[str], accep
 
 def report(folder: Path, out: Path, as_json: bool) -> None:
     """The report on a grid as far as it is."""
-    from headway.cli.progress import Bar
     from headway.runs.grid import load_grid
+    from headway.runs.progress import Bar
 
     show(load_grid(folder, Bar(stderr_console(), quiet=True)), out, as_json)
 

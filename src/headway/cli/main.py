@@ -95,7 +95,7 @@ def run(
         refuse_ranks(f"run with {chosen.seeds} seeds", ranks)
         _compare([name], chosen, _folder(out, name), json, quiet, track)
         return 0
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.start import simulate
 
     folder = _folder(out, name) if out is not None or started_alone() else folder_of_ranks(name)
@@ -140,7 +140,7 @@ def compare(
 def _compare(
     methods: list[str], scenario: Scenario, folder: Path, as_json: bool, quiet: bool, track: list[str] | None
 ) -> None:
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.study import compare as compared
 
     choosing, runs = scenario.executor == "auto" and not as_json, len(methods) * scenario.seeds
@@ -212,7 +212,7 @@ def _resume_together(
     json: bool,
 ) -> None:
     """Go on as one rank of several; rank 0 shows how."""
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.resume import resume as resumed
 
     show = this_rank() == 0
@@ -225,7 +225,7 @@ def _resume_together(
 
 
 def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.study import load_study, resume_study, unfinished
 
     left = unfinished(folder)
@@ -240,9 +240,9 @@ def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[
 def _resumed_run(
     folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool, rounds: int | None
 ) -> Result:
-    from headway.cli.progress import Bar
     from headway.runs.folder import finished
     from headway.runs.load import recorded
+    from headway.runs.progress import Bar
     from headway.runs.resume import resume as resumed
 
     with Bar(console, quiet) as bar, resumable(folder):
@@ -266,8 +266,8 @@ def export(
     ] = False,
 ) -> None:
     """Write the run's model as a safetensors state dict."""
-    from headway.cli.progress import Bar
     from headway.runs.export import export as exported
+    from headway.runs.progress import Bar
 
     target = out or run / ("best.safetensors" if best else "model.safetensors")
     path = exported(run, target, Bar(stderr_console(), quiet=True), best=best)
@@ -289,7 +289,7 @@ def report(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """A page (report.html), tables and a picture of finished or unfinished runs, up to the end of the shortest."""
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.study import load_study
 
     if len(runs) == 1 and (runs[0] / "grid.json").is_file():

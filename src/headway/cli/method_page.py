@@ -10,12 +10,12 @@ from functools import cache
 import numpy as np
 
 from headway.cli.catalogue import cost_columns, slot_rows
-from headway.cli.method_notes import NOTES, read_notes
 from headway.engine.cost import cost
 from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, Entry
+from headway.methods.method_notes import NOTES, read_notes
 from headway.methods.spelling import defaults, method
 from headway.records import RoundRecord
 from headway.runs.start import simulate

@@ -161,6 +161,11 @@ def _falls_far(study: Study) -> bool:
 
 
 def compare_picture(study: Study, path: Path) -> Path:
+    """Write the picture of a comparison."""
+    return save(compare_figure(study), path)
+
+
+def compare_figure(study: Study) -> Figure:
     """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
     Of short runs the raw metric is thick too: what is smoothed would be behind it. A third panel shows the
@@ -198,4 +203,4 @@ def compare_picture(study: Study, path: Path) -> Path:
             f"{scenario.data}, {scenario.partition}, {in_words(scenario)}",
             fontsize=11,
         )
-        return save(figure, path)
+        return figure

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from torch import nn
 
@@ -22,11 +22,15 @@ from headway.runs.given import Clients, Metrics, own_settings, split_settings
 from headway.runs.observer import Observer, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.study import Study, compare, is_study, load_study, resume_study, unfinished
+from headway.runs.views import Picture, views
 from headway.scenario import Scenario, field_type, settings_of
 from headway.scenario import scenario as scenario_of
 from headway.scenario_names import Value
 from headway.tasks.known import OwnTask
 from headway.typed_settings import Settings
+
+if TYPE_CHECKING:
+    import pandas
 
 Axes = Mapping[str, tuple[Value, ...]]
 """The values of each setting that varies, in the order in which they were given."""
@@ -53,6 +57,29 @@ class Grid:
     axes: Axes
     cells: tuple[Cell, ...]
     folder: Path | None
+
+    def __repr__(self) -> str:
+        """`Grid(2 methods × 4 scenarios: partition, participation)`."""
+        count = max(len(cell.study.runs) for cell in self.cells if cell.study is not None)
+        return f"Grid({count} methods × {len(self.cells)} scenarios: {', '.join(self.axes)})"
+
+    def _repr_html_(self) -> str:
+        return views().html_of_grid(self)
+
+    def plot(self) -> Picture:
+        """A panel of curves for each scenario; a notebook shows it, `save(path)` writes it."""
+        return views().plot_grid(self)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write a page, tables and pictures into a folder; the path of the page."""
+        return views().report(self, folder)
+
+    def table(self) -> pandas.DataFrame:
+        """The numbers of every scenario and method, one to a line."""
+        import pandas
+
+        every = {cell.label: cell.study.table() for cell in self.cells if cell.study is not None}
+        return pandas.concat(every, axis=1, names=["scenario", "method"])
 
     @property
     def failed(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +11,16 @@ from headway.report.figures import blank, line, save, tidy
 from headway.report.grid.cells import curves, heat, lead, limits, methods, places
 from headway.runs.grid import Grid, label
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def small_multiples(grid: Grid, path: Path) -> Path:
+    """Write the panels of all scenarios."""
+    return save(multiples_figure(grid), path)
+
+
+def multiples_figure(grid: Grid) -> Figure:
     """A panel for each scenario, the last setting across; all panels have one scale, all methods one colour."""
     import matplotlib
 
@@ -44,7 +53,7 @@ def small_multiples(grid: Grid, path: Path) -> Path:
             for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
         }
         figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=min(len(known), 6), frameon=False)
-        return save(figure, path)
+        return figure
 
 
 def heat_map(grid: Grid, path: Path) -> Path:
