@@ -52,10 +52,10 @@ def study() -> hw.Study:
 
 
 def test_the_typed_settings_are_those_of_a_scenario() -> None:
-    """With the same types; a path may be given as one."""
+    """With the same types; a path may be given as one, and data as a dataset."""
     typed, checked = typing.get_type_hints(Settings), typing.get_type_hints(Scenario)
     assert typed.keys() == checked.keys() - GIVEN_AS_OBJECTS
-    assert {name for name in typed if typed[name] != checked[name]} == {"attendance"}
+    assert {name for name in typed if typed[name] != checked[name]} == {"attendance", "data"}
 
 
 WRONG = """\

@@ -17,6 +17,7 @@ from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
     from headway import report
+    from headway.data.own_partition import split
     from headway.deploy.data import read_samples
     from headway.deploy.flower import client_app, server_app
     from headway.errors import UserError
@@ -89,6 +90,7 @@ __all__ = [
     "server_app",
     "sgd",
     "simulate",
+    "split",
     "sweep",
     "task",
     "tracker",
@@ -99,6 +101,7 @@ __all__ = [
 _SLOTS = ("broadcast", "objective", "local", "server", "wire")
 
 _HOMES = {
+    "headway.data.own_partition": ("split",),
     "headway.deploy.data": ("read_samples",),
     "headway.deploy.flower": ("client_app", "server_app"),
     "headway.errors": ("UserError",),

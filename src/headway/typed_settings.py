@@ -14,7 +14,7 @@ class Settings(TypedDict, total=False):
 
     seed: int
     seeds: int
-    data: str
+    data: object
     data_dir: str | None
     partition: str
     split_seed: int
