@@ -219,11 +219,11 @@ def test_the_command_line_compares_and_reports_by_the_headline(numbers: list[str
     out = ["--metrics", "mae", "--seeds", "2", "--out", str(tmp_path / "both")]
     done = CliRunner().invoke(app, ["compare", "fedavg", "fedacg", *numbers, *out, "--json"])
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["methods"]
     assert {row["headline"] for row in rows} == {"last_mae"}
     assert all(row[row["headline"]] > 0 and row["last_mae_std"] >= 0 for row in rows)
     again = CliRunner().invoke(app, ["report", str(tmp_path / "both"), "--out", str(tmp_path / "again"), "--json"])
-    assert json.loads(again.stdout) == rows
+    assert json.loads(again.stdout)["methods"] == rows
     assert "raw MAE" in (tmp_path / "again/report.html").read_text()
 
 
