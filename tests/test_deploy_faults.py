@@ -346,6 +346,10 @@ def test_the_folder_of_a_deployment_is_a_run_folder(tmp_path: Path) -> None:
     status = json.loads((deployment.out / "status.json").read_text())
     assert (status["round"], [site["counted"] for site in status["sites"]]) == (4, [4, 4, 4, 4])
     assert_same(deployment.run(resume=True), result)
+    deployment.settings = {"keep_best": True, "rounds": 3}
+    with pytest.raises(UserError, match=r"rounds is 3, but .* is a run of 4 rounds; it can be given more, not fewer"):
+        deployment.run(resume=True)
+    deployment.settings = {"keep_best": True}
     asked = len(deployment.seen)
     with pytest.raises(UserError, match="is already used"):
         deployment.run()

@@ -10,14 +10,17 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import safetensors.numpy
 
+from headway.deploy import guard
 from headway.deploy.commands import Command
 from headway.deploy.processes import Child, Stage, free_ports, listens, wait_until
 
@@ -126,7 +129,13 @@ class Hand:
 
     def headway(self, words: str, code: int = 0) -> str:
         """What a command prints on both streams; its exit code is as it should be."""
-        ended = subprocess.run(
+        ended = self.ended(words)
+        assert ended.returncode == code, ended.stdout
+        return ended.stdout
+
+    def ended(self, words: str) -> subprocess.CompletedProcess[str]:
+        """A command that has ended, with both streams as one."""
+        return subprocess.run(
             [str(PYTHON), "-m", "headway", "deploy", *shlex.split(words)],
             cwd=self.folder,
             env={**os.environ, **self.around},
@@ -136,8 +145,6 @@ class Hand:
             timeout=600,
             check=False,
         )
-        assert ended.returncode == code, ended.stdout
-        return ended.stdout
 
     def start(self, name: str, words: str) -> Child:
         """Start a command that stays, in the folder of this deployment."""
@@ -209,6 +216,27 @@ def test_sites_that_are_not_what_they_were_are_refused_in_one_line(hand: Hand) -
     assert said.count("\nheadway: ") + said.startswith("headway: ") == 1, said
     shown = hand.headway("status run")
     assert all(f"site-{number}" in shown for number in (1, 2, 3))
+
+
+@pytest.mark.soak
+def test_of_two_who_resume_one_is_refused_and_what_is_ended_leaves_nothing(hand: Hand) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        good, bad = sorted(
+            pool.map(hand.ended, ["resume run --rounds 2 --state server"] * 2), key=lambda one: one.returncode
+        )
+    assert (good.returncode, bad.returncode) == (0, 2), (good.stdout, bad.stdout)
+    assert "round 2, 3 sites counted" in good.stdout
+    assert bad.stdout.startswith("headway: run is running; follow it with headway deploy status run, or end it: ")
+    (port,) = free_ports(1)
+    said = hand.headway(f"serve --keys keys --state server --address 127.0.0.1:{port}", code=2)
+    assert "is the state folder of a server that runs already" in said
+    said = hand.headway(hand.site(1).replace(f"--port {hand.ports[0]}", f"--port {port}"), code=2)
+    assert "is the state folder of a site that runs already" in said
+    for name, number in (("site-1", signal.SIGTERM), ("site-2", signal.SIGKILL), ("serve", signal.SIGTERM)):
+        hand.stage.children[name].process.send_signal(number)
+        hand.stage.children[name].process.wait(60)
+        mark = f"{hand.stage.mark}{name}/"
+        assert wait_until(lambda mark=mark: not list(guard.marked(mark)), 60), name  # type: ignore[misc]
 
 
 @contextmanager

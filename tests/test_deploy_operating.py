@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import called, one_line
@@ -81,6 +81,7 @@ def test_more_sites_than_there_is_data_of_are_refused() -> None:
         project.rehearsal_data(WARD / "rehearsal", 6)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.sampled_from("smhd"))
 def test_durations(count: int, unit: str) -> None:
     assert project.duration("--deadline", f"{count}{unit}") == count * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit]
@@ -94,6 +95,7 @@ def test_what_is_killed() -> None:
     assert faults.kills("", 3, 5) == ()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9))
 def test_a_kill_is_read_as_it_is_written(site: int, round: int) -> None:
     for kill in (Kill(round, "site", site), Kill(round, "server"), Kill(round, "link")):
@@ -114,7 +116,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Flower's programs, as files that are never started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("flwr", "flower-superlink", "flower-supernode", "flower-superexec"):
+    for name in ("headway", "flwr", "flower-superlink", "flower-supernode", "flower-superexec"):
         (folder / name).write_text("#!/bin/sh\nexit 9\n")
         (folder / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
@@ -187,6 +189,8 @@ def test_serve_and_join_print_what_they_would_become(programs: Path, tmp_path: P
     unit = called(tmp_path, f"{join} --unit").stdout
     for line in ("Restart=always", "RestartSec=65", "KillMode=control-group", "UMask=0077"):
         assert line in unit.splitlines()
+    before = next(line for line in unit.splitlines() if line.startswith("ExecStartPre="))
+    assert before == f"ExecStartPre=+/bin/mkdir -p -m 0700 {tmp_path}/state"
     (tmp_path / "a").chmod(0o644)
     assert "can be read by others" in one_line(called(tmp_path, f"{join} --print"))
 
@@ -202,6 +206,7 @@ def test_without_flower_it_is_said_what_to_install(tmp_path: Path, monkeypatch: 
 # ── units and the proxy ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1))
 def test_a_unit_has_every_word_as_it_is(word: str) -> None:
     unit = units.systemd(Command(("/bin/x", word), {"NAME": word}), "test", [Path("/state")])
@@ -214,7 +219,7 @@ def test_a_unit_has_every_word_as_it_is(word: str) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 def test_systemd_takes_the_unit(programs: Path, tmp_path: Path) -> None:
     unit = tmp_path / "headway-site.service"
-    unit.write_text(units.systemd(every_command(tmp_path)[1], "a site", [tmp_path]))
+    unit.write_text(units.systemd(every_command(tmp_path)[1], "a site", [tmp_path, tmp_path / "my runs"]))
     ended = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert "headway-site" not in ended.stderr, ended.stderr
 

@@ -32,13 +32,22 @@ def without_test(deployment: Deployment, **terms: Any) -> tuple[Result, Result]:
     )
 
 
-@pytest.mark.parametrize("net", ["norm_free", "batch_norm_dropout"])
-def test_scores_of_the_sites_are_those_of_all_samples_that_they_hold_out(tmp_path: Path, net: str) -> None:
-    deployment = Deployment(tmp_path, "scaffold", net, settings={"client_test": 0.3, "metrics": "accuracy,top2"})
+@pytest.mark.parametrize(
+    ("net", "buffers"),
+    [("norm_free", "refuse"), ("batch_norm_dropout", "average"), ("batch_norm_dropout", "keep-local")],
+)
+def test_scores_of_the_sites_are_those_of_all_samples_that_they_hold_out(
+    tmp_path: Path, net: str, buffers: str
+) -> None:
+    settings = {"client_test": 0.3, "metrics": "accuracy,top2", "buffers": buffers}
+    deployment = Deployment(tmp_path, "scaffold", net, settings=settings)
     deployed, simulated = without_test(deployment)
     assert gap(deployment.out, simulated) == 0.0
+    of_clients = ("client_mean", "client_std", "client_worst")
+    of_all = ("loss", "accuracy", "top2", "accuracy_smoothed")
     for mine, theirs in zip(deployed.records, simulated.records, strict=True):
-        for name in ("loss", "accuracy", "top2", "accuracy_smoothed", "client_mean", "client_std", "client_worst"):
+        # a simulation judges all samples together by statistics of their batches, sites judge theirs by their own
+        for name in of_clients if buffers == "keep-local" else (*of_all, *of_clients):
             assert mine[name] == pytest.approx(theirs[name], rel=1e-12), name  # type: ignore[literal-required]
     for _, _, reply in deployment.seen:
         if reply.kind == "scored":
@@ -60,6 +69,16 @@ def test_numbers_are_learnt_and_judged_at_sites_too(tmp_path: Path) -> None:
     for mine, theirs in zip(deployed.records, simulated.records, strict=True):
         assert mine["rmse"] == pytest.approx(theirs["rmse"], rel=1e-12)
         assert "r2" not in mine  # it does not follow from sums
+
+
+def test_a_replay_plays_the_method_of_the_run(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, "scaffold")
+    deployment.run()
+    same = replay(
+        replace(deployment.server, method="fedavg"), deployment.data["clients"], deployment.out, observer=Quiet()
+    )
+    assert same.method == "scaffold"
+    assert gap(deployment.out, same) == 0.0
 
 
 def test_a_server_without_samples_that_holds_none_out_has_no_scores(tmp_path: Path) -> None:
@@ -108,4 +127,12 @@ def test_a_form_is_needed_where_there_is_no_test_set(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     app = replace(deployment.server, test=None, model=network("norm_free"))
     with pytest.raises(UserError, match=r"the server has no test set; give test=…, or sample=\(…\) and classes=…"):
+        deploy(app, deployment.transport, deployment.terms, observer=Quiet(), clock=deployment.clock)
+
+
+@pytest.mark.parametrize("task", ["tokens", "segmentation", "multilabel"])
+def test_a_task_whose_targets_have_a_shape_needs_a_test_set_at_the_server(tmp_path: Path, task: str) -> None:
+    deployment = Deployment(tmp_path, settings={"task": task})
+    app = replace(deployment.server, test=None, sample=(6,), classes=3)
+    with pytest.raises(UserError, match=f"the task is {task}, and sample=… does not say what its targets look like"):
         deploy(app, deployment.transport, deployment.terms, observer=Quiet(), clock=deployment.clock)

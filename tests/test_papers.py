@@ -62,7 +62,8 @@ def test_the_list_names_every_item_with_the_runs_the_papers_count() -> None:
     assert {item: runs[item] for item in counts()} == counts()
     kinds = {one["item"]: one["kind"] for one in listed}
     assert kinds["fedacg/table-1a"] == "table"
-    assert kinds["fedacg/figure-2"] == kinds["fedacg-iclr/figure-2"] == "not-built"
+    assert kinds["fedacg/figure-2"] == kinds["fedacg-iclr/figure-2"] == "figure"
+    assert set(kinds.values()) == {"table", "figure", "split", "no-data"}
     assert all(one["title"] and one["source"] for one in listed)
 
 
@@ -170,7 +171,6 @@ def test_tiny_keeps_split_cohort_and_method() -> None:
         ("fedacg/table-1a --format html", "allowed: terminal, markdown, latex, csv"),
         ("fedacg/table-1a --trial", "add --dry-run"),
         ("fedacg/figure-1", "nothing to run"),
-        ("fedacg/figure-2", "not built yet"),
         ("", "no item given"),
     ],
 )

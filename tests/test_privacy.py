@@ -277,7 +277,8 @@ def test_nothing_that_clients_measure_is_recorded() -> None:
     records, _ = ends("gradma-w+dp")
     plain, _ = ends("gradma-w")
     assert {"train_loss", "local_correction"} <= set(plain[0])
-    assert set(plain[0]) - set(records[0]) == {"train_loss", "local_correction"}
+    diagnostics = {"update_norm_mean", "update_norm_std", "diversity", "drift", "clipped_share"}
+    assert set(plain[0]) - set(records[0]) == {"train_loss", "local_correction", *diagnostics}
 
 
 def test_clients_that_drop_out_or_are_skipped_leave_the_sum_as_it_is() -> None:

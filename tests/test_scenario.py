@@ -339,6 +339,7 @@ class TestRoles:
             "client_state_mb",
             "checkpoint_every",
             "keep_best",
+            "keep_checkpoints",
         }
         assert {"precision", "augmentation", "rounds", "rate"} <= settings_of("training")
         assert {"data", "partition", "participation", "sampling", "dropout", "loss"} <= settings_of("problem")

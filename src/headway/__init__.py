@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headway.methods.spelling import method
     from headway.methods.wire import Wire, plain
     from headway.models.networks import list_models
+    from headway.report.inside.write import analyse
     from headway.runs.callbacks.early_stopping import EarlyStopping
     from headway.runs.callbacks.keep_best import KeepBest
     from headway.runs.callbacks.run import Run
@@ -65,6 +66,7 @@ __all__ = [
     "UserError",
     "Vector",
     "Wire",
+    "analyse",
     "average",
     "broadcast",
     "client_app",
@@ -112,6 +114,7 @@ _HOMES = {
     "headway.methods.server": ("average", "interpolation", "momentum"),
     "headway.methods.spelling": ("method",),
     "headway.methods.wire": ("Wire", "plain"),
+    "headway.report.inside.write": ("analyse",),
     "headway.runs.callbacks.early_stopping": ("EarlyStopping",),
     "headway.runs.callbacks.keep_best": ("KeepBest",),
     "headway.runs.callbacks.run": ("Run",),

@@ -43,7 +43,40 @@ class OverClients(TypedDict, total=False):
     """The mean of their lowest tenth."""
 
 
-class RoundRecord(OverClients):
+class Diagnostics(TypedDict, total=False):
+    """How far and how alike the clients of a round went. Δ_i are their updates, Δ = Σω_i Δ_i.
+
+    A number is left out where it is not defined: of one client, of vectors that are zero, where something else is sent
+    in place of Δ_i, and where nobody may see it.
+    """
+
+    update_norm_mean: float
+    """The mean of ‖Δ_i‖ over the clients."""
+    update_norm_std: float
+    """The deviation of ‖Δ_i‖ over the clients."""
+    diversity: float
+    """Σω_i ‖Δ_i‖² / ‖Δ‖²: 1 where all updates are the same, more the less they agree."""
+    drift: float
+    """√(Σω_i ‖θ_i − Σω_j θ_j‖²): how far the local models lie from their weighted mean."""
+    cosine_momentum: float
+    """The cosine of Δ with the momentum that the server held before the round."""
+    clipped_share: float
+    """The share of the local steps whose gradient was clipped."""
+    update_cosines: list[float]
+    """With `diagnose`: the cosine of each Δ_i with Δ, in the order of `clients`."""
+    pair_cosine_mean: float
+    """With `diagnose`: the mean cosine of two clients' updates."""
+    pair_cosine_least: float
+    """With `diagnose`: the least cosine of two clients' updates."""
+    absent_accuracy_before: float
+    """With `diagnose`: the mean accuracy of the received model on the classes that a client does not have."""
+    absent_accuracy_after: float
+    """The same of the clients' local models, after their training."""
+    forgetting_by_class: dict[str, float]
+    """With `diagnose`: what the accuracy on a class falls by, in the mean over the clients that do not have it."""
+
+
+class RoundRecord(OverClients, Diagnostics):
     """One line of rounds.jsonl. A name with `seconds` in it depends on the clock; all other numbers do not.
 
     A record may have further numbers, the task's metrics and what the method's slots measured, under their own names

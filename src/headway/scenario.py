@@ -30,16 +30,8 @@ ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
 and how it is executed (up to rounding, no number depends on that), and which of several runs a run is."""
 
-_ROLE_OF_GROUP = {
-    "run": "identity",
-    "data": "problem",
-    "stragglers": "problem",
-    "model": "problem",
-    "training": "training",
-    "watching": "watching",
-    "privacy": "watching",
-    "execution": "execution",
-}
+_ROLE_OF_GROUP = {"run": "identity", "data": "problem", "stragglers": "problem", "model": "problem"}
+_ROLE_OF_GROUP |= {"training": "training", "watching": "watching", "privacy": "watching", "execution": "execution"}
 
 
 def _setting(group: str, default: Value | None, help: str, role: str | None = None, **limits: object) -> Any:
@@ -190,8 +182,15 @@ class Scenario:
         "end after this many evaluations in a row without a better headline; give --validation, too",
         least=1,
     )
+    keep_checkpoints: int | None = _setting(
+        "watching", None, "rounds between states that headway analyse needs", role="execution", least=1, later=True
+    )
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
+    )
+
+    diagnose: str | None = _setting(
+        "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all"), later=True
     )
 
     delta: float | None = _setting(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from headway.cli import deploy_runs
-from headway.cli.deploy_options import CA, PROJECT, SERVER_STATE, STATE, SUPERLINK
+from headway.cli.deploy_options import CA, PROJECT, SERVER_STATE, STATE, SUPERLINK, VAR
 from headway.cli.screen import ENDLESS, JSON, print_json, screen
 from headway.errors import RunsFailed, UserError
 
@@ -38,7 +39,7 @@ def init(folder: Annotated[Path, PROJECT]) -> None:
 
     for path in project.init(folder):
         typer.echo(f"wrote {path}")
-    typer.echo(f"try it on this machine: headway deploy rehearse {folder} --sites 3")
+    typer.echo(f"try it on this machine: headway deploy rehearse {shlex.quote(str(folder))} --sites 3")
 
 
 @app.command()
@@ -54,7 +55,7 @@ def keys(
     out: Annotated[Path, typer.Option("--out", help="folder for what is made")] = Path("keys"),
     superlink: Annotated[str, SUPERLINK] = "127.0.0.1:9092",
     ca: Annotated[Path, CA] = Path("keys/ca.crt"),
-    state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+    state: Annotated[Path, SERVER_STATE] = VAR,
 ) -> None:
     """Make the server's certificates, or a site's key pair, or admit a site. Secrets never travel, NAME.pub does."""
     from headway.deploy import keys as files
@@ -80,13 +81,17 @@ def keys(
 @app.command()
 def serve(
     keys: Annotated[Path, typer.Option("--keys", help="folder that headway deploy keys --host made")] = Path("keys"),
-    state: Annotated[Path, STATE] = Path("/var/lib/headway"),
+    state: Annotated[Path, STATE] = VAR,
     address: Annotated[str, typer.Option(help="where it listens; a proxy stands before it")] = "127.0.0.1:9092",
     show: Annotated[bool, PRINT] = False,
     unit: Annotated[bool, UNIT] = False,
     proxy: Annotated[bool, typer.Option("--proxy", help="print the server block of nginx")] = False,
     host: Annotated[str, typer.Option(help="with --proxy: the server's name, as sites reach it")] = "",
     listen: Annotated[str, typer.Option(help="with --proxy: where the proxy listens")] = "0.0.0.0:443",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--runs", help="with --unit: a folder for runs outside the state folder; repeatable"),
+    ] = None,
 ) -> None:
     """Become Flower's SuperLink, the server's program, with TLS, with authentication of sites, and phoning nobody."""
     from headway.deploy import commands, units
@@ -101,7 +106,12 @@ def serve(
         return
     if not (show or unit):
         commands.check_free("--address", where)
-    _become(commands.superlink(files, where, state.resolve()), "Headway's server (Flower SuperLink)", state, show, unit)
+    place = state.resolve()
+    if unit:
+        words = ("serve", "--keys", str(files.folder), "--state", str(place), "--address", str(where))
+        _show_unit(words, "Headway's server (Flower SuperLink)", [place, *(one.resolve() for one in runs or [])])
+        return
+    _become(commands.superlink(files, where, place), place / "server.lock", "a server", show)
 
 
 @app.command()
@@ -110,7 +120,7 @@ def join(
     superlink: Annotated[str, SUPERLINK],
     ca: Annotated[Path, CA] = Path("ca.crt"),
     key: Annotated[Path | None, typer.Option("--key", help="the site's secret key; keys/NAME by default")] = None,
-    state: Annotated[Path, STATE] = Path("/var/lib/headway"),
+    state: Annotated[Path, STATE] = VAR,
     data: Annotated[
         Path | None, typer.Option("--data", help="the site's folder of data, given to data() of app.py")
     ] = None,
@@ -134,21 +144,33 @@ def join(
     site = commands.Site(name, secret.resolve(), ca.resolve(), address, state.resolve(), place, port)
     if not (show or unit):
         commands.check_free("--port", commands.Address("127.0.0.1", port))
-    _become(commands.supernode(site), f"Headway's site {name} (Flower SuperNode)", state, show, unit, gpu)
+    command = commands.supernode(site)
+    if unit:
+        words = ["join", name, "--superlink", str(address), "--ca", str(site.authority), "--key", str(site.key)]
+        words += ["--state", str(site.state), "--port", str(port)] + ([] if place is None else ["--data", str(place)])
+        _show_unit(words, f"Headway's site {name} (Flower SuperNode)", [site.state], gpu)
+        return
+    _become(command, site.state / "site.lock", "a site", show)
 
 
-def _become(command: Command, what: str, state: Path, show: bool, unit: bool, gpu: bool = False) -> None:
-    """Print a command or its unit, or become it: Flower's program takes this process's place."""
-    from headway.deploy import units
+def _show_unit(words: Sequence[str], what: str, writable: Sequence[Path], gpu: bool = False) -> None:
+    """Print a systemd unit that runs this command of headway deploy."""
+    from headway.deploy import commands, units
+
+    command = commands.Command((commands.program("headway"), "deploy", *words))
+    typer.echo(units.systemd(command, what, writable, gpu), nl=False)
+
+
+def _become(command: Command, lock: Path, holder: str, show: bool) -> None:
+    """Print a command, or become it: Flower's program takes this process's place."""
+    from headway.deploy.becoming import become
     from headway.deploy.keys import secret_folder
 
     if show:
         typer.echo(str(command))
-    elif unit:
-        typer.echo(units.systemd(command, what, [state.resolve()], gpu), nl=False)
-    else:
-        secret_folder(state)
-        os.execve(command.arguments[0], list(command.arguments), {**os.environ, **command.environment})
+        return
+    secret_folder(lock.parent)
+    become(command, lock, holder)
 
 
 @app.command()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+
+VAR = Path("/var/lib/headway")
+"""The state folder of a server or a site, where none is given."""
 
 PROJECT = typer.Argument(help="folder with app.py, as headway deploy init makes it", show_default=False)
 RUN = typer.Argument(help="folder of the run", show_default=False)

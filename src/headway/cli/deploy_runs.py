@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +13,9 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from headway.cli.deploy_options import CA, PROJECT, RUN, SERVER_STATE, SUPERLINK
+from headway.cli.deploy_options import CA, PROJECT, RUN, SERVER_STATE, SUPERLINK, VAR
 from headway.cli.ending import Ended
-from headway.cli.screen import JSON, print_json, screen, stderr_console
+from headway.cli.screen import JSON, TRACK, print_json, screen, stderr_console
 from headway.errors import MachineError, RunsFailed, UserError
 
 if TYPE_CHECKING:
@@ -96,10 +98,11 @@ def run(
     method: Annotated[str | None, METHOD] = None,
     rounds: Annotated[int | None, ROUNDS] = None,
     buffers: Annotated[str | None, BUFFERS] = None,
+    track: Annotated[list[str] | None, TRACK] = None,
     out: Annotated[Path | None, OUT] = None,
     superlink: Annotated[str | None, SUPERLINK] = None,
     ca: Annotated[Path | None, CA] = None,
-    state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+    state: Annotated[Path, SERVER_STATE] = VAR,
 ) -> None:
     """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
     from headway.deploy.commands import Address
@@ -107,7 +110,7 @@ def run(
     from headway.deploy.loading import check_method, load
     from headway.deploy.operate import Operator
     from headway.deploy.project import duration, read_federation
-    from headway.deploy.starts import Start, Starts, new_name
+    from headway.deploy.starts import Start, new_name
     from headway.deploy.terms import Terms
 
     given = read_federation(project)
@@ -120,37 +123,43 @@ def run(
         seconds=None if limit is None else duration("--limit", limit),
     )
     check_quorum(terms.quorum, terms.sites)
-    operator = Operator(
-        Address.read("--superlink", superlink or given.superlink),
-        (ca or Path(given.authority)).absolute(),
-        state.absolute(),
-    )
-    folder = (out or _folder(project.resolve().name)).absolute()
-    if folder.exists():
-        raise UserError(
-            f"{folder} is there already; go on with headway deploy resume {folder}, or give another: --out NEW"
-        )
-    if (before := Starts(operator.state).latest(folder)) and operator.runs(before):
-        raise UserError(
-            f"a run that waits for its sites has {folder} already; end it: headway deploy stop {folder}, or give "
-            "another folder: --out NEW"
-        )
+    address, authority = superlink or given.superlink, (ca or Path(given.authority)).absolute()
+    operator = Operator(Address.read("--superlink", address), authority, state.absolute())
     start = Start(
         new_name(),
         str(project.absolute()),
-        str(folder),
+        str((out or _folder(project.resolve().name)).absolute()),
         terms,
         method=method,
         settings=_settings(rounds, buffers),
+        track=tracked(track or ()),
         superlink=str(operator.superlink),
         authority=str(operator.authority),
     )
-    _follow(operator, operator.submit(start))
+    _follow(operator, _begun(operator, start))
+
+
+def _begun(operator: Operator, start: Start) -> Start:
+    """Start a new run, unless its folder is in use."""
+    from headway.deploy.starts import Starts
+
+    operator.check()
+    starts, folder = Starts(operator.state), Path(start.out)
+    with starts.one_at_a_time():
+        if folder.exists():
+            again = _command("resume", folder, operator)
+            raise UserError(f"{folder} is there already; go on with {again}, or give another: --out NEW")
+        if (before := starts.latest(folder)) and operator.runs(before):
+            raise UserError(
+                f"a run that waits for its sites has {folder} already; end it: {_command('stop', folder, operator)}, "
+                "or give another folder: --out NEW"
+            )
+        return operator.submit(start)
 
 
 def resume(
     run: Annotated[Path, RUN],
-    state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway"),
+    state: Annotated[Path, SERVER_STATE] = VAR,
     rounds: Annotated[int | None, ROUNDS] = None,
     deadline: Annotated[str | None, DEADLINE] = None,
     quorum: Annotated[int | None, typer.Option(help="a round with fewer replies is void", min=1)] = None,
@@ -161,27 +170,41 @@ def resume(
     accept_data: Annotated[
         list[str] | None, typer.Option(help="a site whose data has changed, and may; repeatable", show_default=False)
     ] = None,
+    track: Annotated[list[str] | None, TRACK] = None,
+    new_server: Annotated[
+        bool, typer.Option("--new-server", help="the state folder that the run was started from is lost")
+    ] = False,
 ) -> None:
     """Go on with a run from its last checkpoint, after the server or the machine has died, or the run was stopped."""
     from headway.deploy.project import duration
-    from headway.deploy.starts import new_name
+    from headway.deploy.starts import Starts, new_name
 
-    operator, last = _operator(run, state)
-    before = last.terms
-    terms = dataclasses.replace(
-        before,
-        deadline=before.deadline if deadline is None else duration("--deadline", deadline),
-        quorum=before.quorum if quorum is None else quorum,
-        lost_state=lost_state or before.lost_state,
-        accept_data=tuple(accept_data or ()),
-    )
-    settings = {**last.settings, **_settings(rounds, None)}
-    if operator.runs(last):
-        raise UserError(f"{run} is running; follow it with headway deploy status, or end it: headway deploy stop {run}")
-    _follow(
-        operator,
-        operator.submit(dataclasses.replace(last, name=new_name(), resume=True, terms=terms, settings=settings)),
-    )
+    _operator(run, state, new_server)  # refuses before it waits
+    with Starts(state.absolute()).one_at_a_time():
+        operator, last = _operator(run, state, new_server)
+        before = last.terms
+        terms = dataclasses.replace(
+            before,
+            deadline=before.deadline if deadline is None else duration("--deadline", deadline),
+            quorum=before.quorum if quorum is None else quorum,
+            lost_state=lost_state or before.lost_state,
+            accept_data=tuple(accept_data or ()),
+        )
+        again = dataclasses.replace(
+            last,
+            name=new_name(),
+            resume=True,
+            terms=terms,
+            settings={**last.settings, **_settings(rounds, None)},
+            track=tracked(track) if track else last.track,
+        )
+        if last.run_id is not None and operator.runs(last):
+            raise UserError(
+                f"{run} is running; follow it with {_command('status', run)}, or end it: "
+                f"{_command('stop', run, operator)}"
+            )
+        begun = operator.submit(again)
+    _follow(operator, begun)
 
 
 def status(
@@ -231,19 +254,39 @@ def _write_page(page: Path, found: Status, ended: bool) -> None:
     write_atomically(page, status_page.page(_title(found), COLUMNS, _rows(found), note, not ended).encode())
 
 
-def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = Path("/var/lib/headway")) -> None:
+def stop(run: Annotated[Path, RUN], state: Annotated[Path, SERVER_STATE] = VAR) -> None:
     """Stop a run. Its folder stays; headway deploy resume goes on with it."""
     from headway.deploy.operate import mark_stopped
 
     operator, last = _operator(run, state)
     operator.stop(last)
     mark_stopped(run)
-    typer.echo(f"stopped; go on with: headway deploy resume {run} --state {operator.state}")
+    typer.echo(f"stopped; go on with: {_command('resume', run, operator)}")
 
 
 def _settings(rounds: int | None, buffers: str | None) -> dict[str, Setting]:
     given: dict[str, Setting] = {"rounds": rounds, "buffers": buffers}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def tracked(track: Sequence[str]) -> tuple[str, ...]:
+    """Trackers as the server's app takes them, which works in another folder; what it would refuse is refused here."""
+    from headway.runs.trackers.tracking import trackers
+
+    trackers(list(track))
+    parts = [(spelled, *spelled.partition(":")[::2]) for spelled in track]
+    return tuple(
+        f"{name}:{Path(place).expanduser().absolute()}" if name == "tensorboard" and place else spelled
+        for spelled, name, place in parts
+    )
+
+
+def _command(verb: str, run: str | Path, operator: Operator | None = None) -> str:
+    """A command of headway deploy for a run, as a shell takes it."""
+    words = ["headway", "deploy", verb, str(run)]
+    if operator is not None and operator.state != VAR:
+        words += ["--state", str(operator.state)]
+    return shlex.join(words)
 
 
 def _folder(label: str) -> Path:
@@ -252,14 +295,17 @@ def _folder(label: str) -> Path:
     return Path("runs") / f"{slug(label)}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _operator(run: Path, state: Path) -> tuple[Operator, Start]:
-    """The server of a run, and the run's last start."""
+def _operator(run: Path, state: Path, new_server: bool = False) -> tuple[Operator, Start]:
+    """The server of a run, and the run's last start; at a new server, what the run's folder keeps of it."""
     from headway.deploy.commands import Address
     from headway.deploy.operate import Operator
-    from headway.deploy.starts import Starts
+    from headway.deploy.starts import Starts, kept_with
 
-    last = Starts(state.absolute()).last_of(run)
-    return Operator(Address.read("superlink", last.superlink), Path(last.authority), state.absolute()), last
+    starts = Starts(state.absolute())
+    last = kept_with(run) if new_server and starts.latest(run) is None else starts.last_of(run)
+    operator = Operator(Address.read("superlink", last.superlink), Path(last.authority), state.absolute())
+    operator.check()
+    return operator, last
 
 
 def _follow(operator: Operator, start: Start) -> None:
@@ -269,15 +315,15 @@ def _follow(operator: Operator, start: Start) -> None:
         outcome = operator.follow(start, typer.echo)
     except KeyboardInterrupt:
         raise Ended(
-            f"the run goes on; look at it: headway deploy status {start.out}; end it: headway deploy stop {start.out} "
-            f"--state {operator.state}",
+            f"the run goes on; look at it: {_command('status', start.out)}; end it: "
+            f"{_command('stop', start.out, operator)}",
             130,
         ) from None
     assert outcome is not None, "nothing here ends the following"
     if outcome.code == 2:
         raise UserError(outcome.line)
     if outcome.code:
-        raise MachineError(f"{outcome.line}; go on with: headway deploy resume {start.out}")
+        raise MachineError(f"{outcome.line}; go on with: {_command('resume', start.out, operator)}")
     if traffic := operator.run_of(start).get("network-traffic"):
         typer.echo(f"on the wire, by Flower's count: {traffic['total-bytes']:,} bytes")
 

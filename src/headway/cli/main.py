@@ -1,6 +1,6 @@
 """headway run, compare, resume, export, report, scenario, methods, show, completion.
 
-Those in files of their own: reproduce, sweep, privacy, data, deploy, bench.
+Those in files of their own: analyse, reproduce, sweep, privacy, data, deploy, bench.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import bench, completion, data, deploy, grids, listing, privacy, reproduce, sweep
+from headway.cli import analyse, bench, completion, data, deploy, grids, listing, privacy, reproduce, sweep
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
 from headway.cli.outcome import show_run, show_study, tell_failures
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
+app.command()(analyse.analyse)
 app.command()(bench.bench)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)

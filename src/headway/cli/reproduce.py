@@ -70,6 +70,10 @@ class Wanted:
         ),
     ] = None
 
+    keep_checkpoints: Annotated[
+        int | None, typer.Option(help="rounds between states that headway analyse needs", show_default=False)
+    ] = None
+
     def settings(self, notes: Sequence[Mapping[str, object]]) -> dict[str, object]:
         """The settings of the runs; folders of runs say how many seeds they have."""
         noted = max((seeds for note in notes if isinstance(seeds := note.get("seeds"), int)), default=None)
@@ -78,6 +82,7 @@ class Wanted:
             "seeds": noted if self.seeds is None else self.seeds,
             "data_dir": self.data_dir,
             "checkpoint_every": self.checkpoint_every,
+            "keep_checkpoints": self.keep_checkpoints,
             "device": self.device,
             "precision": self.precision,
             "executor": self.executor,
@@ -222,10 +227,6 @@ def _reproduce(context: typer.Context, requested: _Request, instead: Instead, pl
 
 
 def _check_runnable(preset: Preset) -> None:
-    if preset.kind == "not-built":
-        raise UserError(
-            f"{preset.item} ({preset.title}) needs an analysis that is not built yet; --dry-run says its runs"
-        )
     if not preset.columns:
         raise UserError(f"{preset.item} is {preset.title}: there is nothing to run")
 
@@ -274,6 +275,7 @@ def _command(context: typer.Context) -> str:
 
 def _run(plan: Plan, folder: Path, output: Output, command: str) -> None:
     """Run what is missing in the folder, and print the table."""
+    from headway.papers.local_models import analyse_runs
     from headway.papers.reproduce import reproduce as reproduced
     from headway.papers.written import write
     from headway.runs.progress import Bar
@@ -282,6 +284,7 @@ def _run(plan: Plan, folder: Path, output: Output, command: str) -> None:
     with resumable(folder, again=True):
         with Bar(stderr_console(), output.quiet, choosing) as bar:
             outcomes = reproduced(plan, folder, bar, output.track or (), command)
+            analyse_runs(plan, outcomes, bar)
         drawn = write(plan, outcomes, folder)
     _print(plan, outcomes, output)
     if output.is_on_screen:
@@ -305,6 +308,7 @@ def _print_files(tables: str, pictures: list[Path]) -> None:
 def _print(plan: Plan, outcomes: Outcomes, output: Output) -> None:
     """The table on standard output, in the form that is asked for."""
     from headway.papers import table
+    from headway.papers.local_models import markdown, wants
     from headway.papers.written import FORMS
 
     if output.json:
@@ -318,5 +322,6 @@ def _print(plan: Plan, outcomes: Outcomes, output: Output) -> None:
             console.print(heading, markup=False)
             console.print(one)
             console.print()
-        for line in table.below(plan, outcomes):
+        below = markdown(plan, outcomes).splitlines() if wants(plan) else []
+        for line in [*table.below(plan, outcomes), *below]:
             console.print(line, markup=False)

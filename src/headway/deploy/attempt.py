@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from headway.data.batches import planned_steps
 from headway.data.cohort import Cohort
+from headway.deploy.records import flat, form_digest
 from headway.deploy.uploads import Arrived
 from headway.engine.experiment import Experiment
+from headway.engine.server import ServerMessage
 from headway.errors import UserError
 from headway.records import FailedClient, RoundRecord
+from headway.trees import leaves_of
 
 VERSIONS = 3
 """How many versions of a client's state a site keeps: a server that is restored from a backup may go back so far."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A round's message as it travels: its arrays are the same for all clients, and made once."""
+
+    form: str
+    arrays: dict[str, np.ndarray]
+    nbytes: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, message: ServerMessage) -> Sent:
+        travelling = {} if experiment.scenario.buffers == "keep-local" else message.buffers
+        arrays = {f"payload/{name}": flat(payload) for name, payload in message.payloads.items()}
+        if leaves_of(travelling):
+            arrays["buffers"] = flat(travelling)
+        return cls(form_digest({"payloads": message.payloads, "buffers": travelling}), arrays, message.nbytes)
 
 
 @dataclass
@@ -82,3 +105,8 @@ def counted_in(records: Sequence[RoundRecord]) -> dict[int, list[str]]:
         for client in record["clients"]:
             found[client] = [*found.get(client, []), version_of(record)][-VERSIONS:]
     return found
+
+
+def lost_in(records: Sequence[RoundRecord]) -> Counter[int]:
+    """In how many of these rounds each client was wanted and did not count."""
+    return Counter(one["client"] for record in records for one in record.get("absent", ()))

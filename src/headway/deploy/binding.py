@@ -188,6 +188,11 @@ def _without_test(app: ServerApp, scenario: Scenario) -> Federation:
     """Blank samples of the form that was given, where the server has no samples."""
     if app.sample is None or app.classes is None:
         raise UserError("the server has no test set; give test=…, or sample=(…) and classes=…, the form of a sample")
+    if scenario.task in ("tokens", "segmentation", "multilabel") and app.task is None:
+        raise UserError(
+            f"the server has no test set, the task is {scenario.task}, and sample=… does not say what its targets look "
+            "like; give test=…"
+        )
     x = torch.zeros((2, *app.sample))
     labels = bool(app.classes) and scenario.task not in NUMERIC
     y = torch.zeros(2, dtype=torch.int64 if labels else torch.float32)

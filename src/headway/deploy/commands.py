@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.deploy.keys import ServerFiles
+from headway.deploy.private import write_private
 from headway.deploy.starts import STATE
 from headway.errors import UserError, shown
 
@@ -154,6 +155,5 @@ def connection(home: Path, address: Address, authority: Path) -> None:
         f"[superlink.{CONNECTION}]\naddress = {_toml(str(address))}\nroot-certificates = {_toml(str(authority))}\n"
     )
     path = home / "config.toml"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_private(path, text.encode())  # whole or not at all: another command may read it now

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headway.deploy import census
 from headway.deploy.apps import ServerApp
-from headway.deploy.attempt import counted_in
+from headway.deploy.attempt import counted_in, lost_in
 from headway.deploy.binding import Common, method_digest, model_digest, server_experiment
 from headway.deploy.census import Expected
 from headway.deploy.codes import Code, Refused
@@ -67,8 +67,10 @@ def deploy(
     check(method, scenario, len(sizes), terms.quorum)
     experiment = server_experiment(app, scenario, method, sizes)
     every_callback(experiment, called, watching)
-    if before is not None and folders.finished(folder) and folders.scenario(folder).rounds >= scenario.rounds:
-        return loaded(experiment, folder)
+    if before is not None:
+        _check_not_shorter(folder, scenario)
+        if folders.finished(folder) and folders.scenario(folder).rounds == scenario.rounds:
+            return loaded(experiment, folder)
     time = clock or Clock()
     expected = _expected(_run(folder, before, time), experiment, app.test is not None)
     parties = Parties(transport, terms, time, expected, app.test is not None, seen_by.tell)
@@ -113,6 +115,15 @@ def _claim(folder: Path, scenario: Scenario, resume: bool) -> None:
         reserve(folder, scenario)
     elif scenario.rounds > folders.scenario(folder).rounds:
         lengthen(folder, scenario.rounds)
+
+
+def _check_not_shorter(folder: Path, scenario: Scenario) -> None:
+    """Refuse fewer rounds than a run has: it would be taken for finished, and never go on."""
+    if (whole := folders.scenario(folder).rounds) > scenario.rounds:
+        raise UserError(
+            f"rounds is {scenario.rounds}, but {folder} is a run of {whole} rounds; it can be given more, not fewer: "
+            "to end it early, stop it"
+        )
 
 
 def _settings(app: ServerApp, method: Method) -> Scenario:
@@ -162,7 +173,8 @@ def _sites(experiment: Experiment, folder: Path, now: Roster, reach: Reach, part
     done = folders.read(folder).rounds.records if folders.manifest(folder) is not None else []
     sites.counted = counted_in(done)
     rounds = {now.names[client]: int(each[-1].partition(".")[0]) for client, each in sites.counted.items()}
-    journal.begin(now.names, experiment.scenario.rounds, rounds)
+    lost = {now.names[client]: count for client, count in lost_in(done).items()}
+    journal.begin(now.names, experiment.scenario.rounds, rounds, lost)
     journal.round = len(done)
     for name, node in reach.node_of.items():
         journal.seen(name, node)

@@ -64,6 +64,8 @@ def table() -> list[Row]:
 _SIMULATED = {
     "validation": "sites hold no samples out for a validation",
     "dropout": "real sites drop out by themselves",
+    "diagnose": "local models stay at the sites",
+    "keep_checkpoints": "local models stay at the sites, and cannot be trained again elsewhere",
     "attendance": "who takes part is decided by the sites",
 }
 """Settings of a simulation that a deployment refuses, and why."""

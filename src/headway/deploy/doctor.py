@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 
 from headway.deploy.commands import Address
 
@@ -78,7 +79,7 @@ def _key(key: Path) -> Finding:
     if not key.is_file():
         return Finding("key", False, f"{key} is missing; make it: headway deploy keys --site NAME")
     if key.stat().st_mode & 0o077:
-        return Finding("key", False, f"{key} can be read by others: chmod 600 {key}")
+        return Finding("key", False, f"{key} can be read by others: chmod 600 {quote(str(key))}")
     begins = key.read_bytes()[:40]
     if b"OPENSSH PRIVATE KEY" not in begins:
         return Finding("key", False, f"{key} is not a private key; --key takes NAME, the file beside NAME.pub")
@@ -90,7 +91,9 @@ def _state(state: Path) -> Finding:
         return Finding("state", True, f"{state} is not there yet; join makes it")
     if state.stat().st_mode & 0o077:
         return Finding(
-            "state", False, f"{state} can be entered by others; it will hold states of clients: chmod 700 {state}"
+            "state",
+            False,
+            f"{state} can be entered by others; it will hold states of clients: chmod 700 {quote(str(state))}",
         )
     free = shutil.disk_usage(state).free
     said = f"{state} has {free / 1e9:.1f} GB free"

@@ -40,7 +40,7 @@ from headway.deploy.coordinator import deploy
 from headway.deploy.messages import refusal
 from headway.deploy.records import Record, Scalar
 from headway.deploy.site import answer
-from headway.deploy.starts import Outcome, Starts, Told, server_state
+from headway.deploy.starts import Outcome, Start, Starts, Told, keep_with, server_state
 from headway.deploy.transport import Answer, Ask
 from headway.engine.experiment import Experiment
 from headway.errors import MachineError, UserError
@@ -223,11 +223,11 @@ def lead(app: ServerApp, grid: Grid, context: Context) -> None:
     """Flower's call for a run. How it ends is told to the command that started it."""
     starts = Starts(server_state())
     start = starts.read(str(context.run_config.get(RECORD, "")))
-    outcome = Outcome(1, "the server's app ended without a word")
+    outcome = Outcome(1, "the run was stopped")  # a signal ends the app with no exception of its own
     try:
         app = with_changes(app, start.out, start.method, start.settings)
-        transport, speaker = GridTransport(grid, context.run_id), Speaker(starts.told(start.name))
-        result = deploy(app, transport, start.terms, resume=start.resume, observer=speaker)
+        transport, speaker = GridTransport(grid, context.run_id), Speaker(starts.told(start.name), start)
+        result = deploy(app, transport, start.terms, resume=start.resume, observer=speaker, track=start.track)
         outcome = Outcome(0, str(result.folder))
     except UserError as fault:
         outcome = Outcome(2, str(fault))
@@ -244,8 +244,10 @@ class Speaker:
     """Tells the operator's command what a run says; rounds are read from its folder."""
 
     told: Told
+    start: Start
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
+        keep_with(Path(self.start.out), self.start)
         self.told.add(f"task: {experiment.task_in_words}")
 
     def round(self, record: RoundRecord) -> None:

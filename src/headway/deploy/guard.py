@@ -1,8 +1,9 @@
-"""Ends what a rehearsal left behind, when the rehearsal itself could not: a program of its own that only waits.
+"""Ends what a rehearsal, a server or a site left behind: a program of its own that only waits.
 
-python guard.py MARK FOLDER KEEP: reads standard input to its end, which comes when the rehearsal has ended, however it
-did. Unless the last word was "done", every process with MARK in its environment, or whose output goes to a file of
-FOLDER, is killed, and FOLDER is removed unless KEEP is "keep". It imports nothing of Headway, so it starts at once.
+python guard.py MARK [FOLDER KEEP]: reads standard input to its end, which comes when the watched process has ended,
+however it did. Unless the last word was "done", every process with MARK in its environment is ended. Of a rehearsal,
+which has a FOLDER, also those whose output goes to a file of it, at once, and FOLDER is removed unless KEEP is "keep".
+It imports nothing of Headway, so it starts at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+PATIENCE = 8.0
+"""Seconds that processes have to end by themselves before they are killed."""
+
+
+def sees_processes() -> bool:
+    """Whether this system shows processes and their environment in /proc."""
+    return Path("/proc/self/environ").exists()
 
 
 def marked(mark: str, logs: str = "") -> Iterator[int]:
@@ -49,10 +58,12 @@ def end_all(mark: str, seconds: float, number: int = signal.SIGKILL, logs: str =
     return True
 
 
-def main(mark: str, folder: str, keep: str) -> None:
+def main(mark: str, folder: str = "", keep: str = "keep") -> None:
     if sys.stdin.read().strip().endswith("done"):
         return
-    end_all(mark, 30, logs=f"{folder}/")
+    if not folder:
+        end_all(mark, PATIENCE, signal.SIGTERM)
+    end_all(mark, 30, logs=f"{folder}/" if folder else "")
     if keep != "keep":
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
@@ -13,6 +13,8 @@ from headway.runs.files import write_json
 from headway.runs.roster import STATUS
 
 EVENTS = "events.jsonl"
+LATE = "LATE"
+"""The code of an answer that came when it was not waited for any more."""
 
 
 class SiteStatus(TypedDict):
@@ -26,8 +28,9 @@ class SiteStatus(TypedDict):
     counted: int
     """The last round whose upload counted; 0 for none."""
     lost: int
+    """In how many rounds of the run it was asked for, or to be asked, and did not count."""
     late: int
-    """In how many rounds."""
+    """To how many rounds its answers came too late."""
     code: str
     """Of the last thing that went wrong; empty after an upload that counted."""
 
@@ -44,10 +47,12 @@ class Journal:
     void: int = 0
     waiting: Sequence[str] = ()
     sites: dict[str, SiteStatus] = field(default_factory=dict)
+    late: set[tuple[str, int]] = field(default_factory=set)
+    """Sites, and rounds to which their answers came too late."""
 
-    def begin(self, names: Sequence[str], rounds: int, counted: Mapping[str, int]) -> None:
-        """The sites of the run are known."""
-        self.names, self.rounds = names, rounds
+    def begin(self, names: Sequence[str], rounds: int, counted: Mapping[str, int], lost: Mapping[str, int]) -> None:
+        """The sites of the run are known, with the last round of each that counted, and in how many it was lost."""
+        self.names, self.rounds, self.late = names, rounds, set(late_answers(self.folder))
         for index, name in enumerate(names):
             self.sites[name] = {
                 "name": name,
@@ -55,8 +60,8 @@ class Journal:
                 "node": "",
                 "last_seen": None,
                 "counted": counted.get(name, 0),
-                "lost": 0,
-                "late": 0,
+                "lost": lost.get(name, 0),
+                "late": self._late(name),
                 "code": "",
             }
 
@@ -70,21 +75,41 @@ class Journal:
         """A site's upload of a round counted."""
         self.sites[name]["counted"], self.sites[name]["code"] = round, ""
 
+    def misses(self, name: str) -> None:
+        """A round has ended in which a site did not count."""
+        self.sites[name]["lost"] += 1
+
     def event(self, round: int, site: str, code: str, text: str = "") -> None:
         """Write down what happened, and to whom; an empty name stands for the run."""
         if site in self.sites:
             self.sites[site]["code"] = code
-            self.sites[site]["late"] += code == "LATE"
-            self.sites[site]["lost"] += code not in ("LATE", "DOUBLED", "BACK")
+        if site in self.sites and code == LATE:
+            self.late.add((site, round))
+            self.sites[site]["late"] = self._late(site)
         line = {"time": round_off(self.clock.time()), "round": round, "site": site, "code": code, "text": text}
         with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def _late(self, name: str) -> int:
+        return sum(site == name for site, _ in self.late)
 
     def write(self) -> None:
         """Write the status as it is now."""
         about = {"round": self.round, "rounds": self.rounds, "void": self.void, "waiting_for": list(self.waiting)}
         sites = [self.sites[name] for name in self.names if name in self.sites]
         write_json(self.folder / STATUS, {**about, "updated": round_off(self.clock.time()), "sites": sites})
+
+
+def late_answers(folder: Path) -> Iterator[tuple[str, int]]:
+    """Sites, and rounds to which their answers came too late, as the events of a run's folder have them."""
+    path = folder / EVENTS
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a kill left half of it
+        if isinstance(event, dict) and event.get("code") == LATE and event.get("site"):
+            yield str(event["site"]), int(event["round"])
 
 
 def round_off(seconds: float) -> float:

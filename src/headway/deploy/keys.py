@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from headway.errors import UserError, shown
@@ -55,7 +56,9 @@ class ServerFiles:
         """Refuse a folder that lacks what a server needs."""
         for path in (self.authority, self.certificate, self.key):
             if not path.is_file():
-                raise UserError(f"{path} is missing; make it: headway deploy keys --host NAME --out {self.folder}")
+                raise UserError(
+                    f"{path} is missing; make it: headway deploy keys --host NAME --out {quote(str(self.folder))}"
+                )
 
 
 def check_name(name: str) -> str:
@@ -72,7 +75,7 @@ def secret_folder(folder: Path) -> Path:
     """A folder that only its owner can enter. One that is there already must be so."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o022:
-        raise UserError(f"{folder} can be written by others; it will hold secrets: chmod 700 {folder}")
+        raise UserError(f"{folder} can be written by others; it will hold secrets: chmod 700 {quote(str(folder))}")
     return folder
 
 
@@ -91,7 +94,7 @@ def check_secret(path: Path, how: str) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; make it: {how}")
     if path.stat().st_mode & 0o077:
-        raise UserError(f"{path} can be read by others; it is a secret: chmod 600 {path}")
+        raise UserError(f"{path} can be read by others; it is a secret: chmod 600 {quote(str(path))}")
 
 
 def make_server_files(folder: Path, hosts: Sequence[str]) -> ServerFiles:

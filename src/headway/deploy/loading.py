@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from headway.deploy.apps import ServerApp, SiteApp
 from headway.deploy.deployable import row_of
@@ -33,7 +34,7 @@ def load(project: Path) -> Apps:
         named = content["tool"]["flwr"]["app"]["components"]
         names = [str(named[part]) for part in ("clientapp", "serverapp")]
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; headway deploy init {project} makes a project") from None
+        raise UserError(f"{path} is missing; headway deploy init {quote(str(project))} makes a project") from None
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as fault:
         raise UserError(f"{path} must name clientapp and serverapp in [tool.flwr.app.components]: {fault}") from None
     with _on_path(project):

@@ -39,12 +39,16 @@ class Operator:
     state: Path
     """The server's state folder."""
 
-    def flower(self, *words: str, seconds: float = 120) -> dict[str, object]:
-        """What one of Flower's commands answers; what it refuses is a mistake of the user's in one line."""
+    def check(self) -> None:
+        """Refuse a folder that is not a server's."""
         if not (self.state / DATABASE).is_file():
             raise UserError(
                 f"{self.state} is not the state folder of a server; give that of headway deploy serve: --state FOLDER"
             )
+
+    def flower(self, *words: str, seconds: float = 120) -> dict[str, object]:
+        """What one of Flower's commands answers; what it refuses is a mistake of the user's in one line."""
+        self.check()
         around = surroundings(self.state)
         connection(Path(around["FLWR_HOME"]), self.superlink, self.authority)
         command = [program("flwr"), *words, "--format", "json"]

@@ -23,8 +23,6 @@ from headway.errors import MachineError, UserError
 
 MARK = "HEADWAY_REHEARSAL"
 """The variable in the environment of every process of a rehearsal: its token and the name of the part."""
-PATIENCE = 8.0
-"""Seconds that processes have to end by themselves before they are killed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Stage:
         self.children: dict[str, Child] = {}
 
     def __enter__(self) -> Stage:
-        if not Path("/proc/self/environ").exists():
+        if not guard.sees_processes():
             raise UserError("rehearse finds its processes in /proc, which this system does not have; use Linux")
         self.folder = Path(tempfile.mkdtemp(prefix="headway-rehearsal-")).resolve()
         words = [str(Path(guard.__file__)), self.mark, str(self.folder), "keep" if self.keep else "remove"]
@@ -112,7 +110,7 @@ class Stage:
 
     def end(self) -> bool:
         """End every process of the rehearsal; False where some could not be ended."""
-        ended = guard.end_all(self.mark, PATIENCE, signal.SIGTERM, self.logs) or guard.end_all(
+        ended = guard.end_all(self.mark, guard.PATIENCE, signal.SIGTERM, self.logs) or guard.end_all(
             self.mark, 10, logs=self.logs
         )
         for child in self.children.values():

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from safetensors.numpy import save
@@ -76,7 +77,7 @@ def _made_up(site: int) -> bytes:
 def read_federation(project: Path) -> Federation:
     """The settings of a project; refuses a folder that is none."""
     if not (project / "app.py").is_file():
-        raise UserError(f"{project} has no app.py; headway deploy init {project} makes a project")
+        raise UserError(f"{project} has no app.py; headway deploy init {quote(str(project))} makes a project")
     path = project / "federation.toml"
     if not path.is_file():
         return Federation()

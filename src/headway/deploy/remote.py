@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from headway.deploy import census
-from headway.deploy.attempt import VERSIONS, Attempt, version_of
+from headway.deploy.attempt import VERSIONS, Attempt, Sent, version_of
 from headway.deploy.binding import blank_upload
 from headway.deploy.census import Expected
 from headway.deploy.codes import Code, Refused
 from headway.deploy.deployable import begins_with_model
-from headway.deploy.journal import Journal
+from headway.deploy.journal import LATE, Journal
 from headway.deploy.judging import Judging, Sums
 from headway.deploy.messages import Refusal, RoundAsk, as_record
-from headway.deploy.records import Record, flat, form_digest
+from headway.deploy.records import Record, flat
 from headway.deploy.roster import Reach
 from headway.deploy.terms import Clock, Terms
 from headway.deploy.transport import Answer, Ask, Transport
@@ -33,12 +31,12 @@ from headway.engine.evaluation import Scores, evaluate, wants_global_loss
 from headway.engine.executor import Attended, RoundInput
 from headway.engine.experiment import Experiment
 from headway.engine.serial import group_of_one
-from headway.engine.server import GlobalState, ServerMessage
+from headway.engine.server import GlobalState
 from headway.errors import Diverged, MachineError
 from headway.executors import ELSEWHERE
 from headway.records import RoundRecord
 from headway.runs.roster import Roster
-from headway.trees import leaves_of, nbytes
+from headway.trees import nbytes
 
 POLL = 0.2
 """Seconds between two looks at what has come."""
@@ -57,23 +55,6 @@ class Parties:
     has_test: bool
     """Whether the server has a test set."""
     tell: Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """A round's message as it travels: its arrays are the same for all clients, and made once."""
-
-    form: str
-    arrays: dict[str, np.ndarray]
-    nbytes: int
-
-    @classmethod
-    def of(cls, experiment: Experiment, message: ServerMessage) -> _Sent:
-        travelling = {} if experiment.scenario.buffers == "keep-local" else message.buffers
-        arrays = {f"payload/{name}": flat(payload) for name, payload in message.payloads.items()}
-        if leaves_of(travelling):
-            arrays["buffers"] = flat(travelling)
-        return cls(form_digest({"payloads": message.payloads, "buffers": travelling}), arrays, message.nbytes)
 
 
 class Sites:
@@ -96,6 +77,8 @@ class Sites:
         self._start = parties.clock.token()
         self._meeting: dict[str, str] = {}
         """Nodes that are asked who they are, by the number of the ask."""
+        self._unanswered: dict[str, tuple[int, int]] = {}
+        """Client and round of every other ask that was not answered yet, by its number."""
 
     # ── what a run wants of its executor ─────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +97,7 @@ class Sites:
 
     def attend(self, round: int, state: GlobalState) -> Attended:
         """Ask the sites of a round until enough of them have answered."""
-        sent = _Sent.of(self.experiment, server.broadcast(self.experiment, state, round))
+        sent = Sent.of(self.experiment, server.broadcast(self.experiment, state, round))
         void = bytes_void = 0
         while True:
             began, traffic = self.parties.clock.now(), self.parties.transport.traffic()
@@ -157,7 +140,7 @@ class Sites:
         for client in range(len(self.roster.members)):
             node = self.reach.node_of.get(self._name(client))
             if node in here and node is not None:
-                id = self._id()
+                id = self._id(client, round)
                 pending[id] = client
                 counted = self._newest(client, round)
                 asks.append(Ask(node, judging.ask(round, client, counted), id))
@@ -167,7 +150,9 @@ class Sites:
             for answer in transport.receive(POLL):
                 client_of = pending.pop(answer.id, None)
                 if client_of is None:
+                    self._stray(answer, round)
                     continue
+                del self._unanswered[answer.id]
                 try:
                     found[client_of] = judging.sums(answer.record, answer.fault, client_of)
                 except Refused as refused:
@@ -186,13 +171,15 @@ class Sites:
         for client in record["clients"]:
             versions = [*self.counted.get(client, []), version_of(record)]
             self.counted[client] = versions[-VERSIONS:]
-            self.journal.counts(self.roster.names[client], record["round"])
+            self.journal.counts(self._name(client), record["round"])
+        for one in record.get("absent", ()):
+            self.journal.misses(self._name(one["client"]))
         self.journal.round, self.journal.void, self.journal.waiting = record["round"], 0, ()
         self.journal.write()
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _attempted(self, round: int, sent: _Sent) -> Attempt:
+    def _attempted(self, round: int, sent: Sent) -> Attempt:
         """Ask everybody of a round once, and wait until the deadline, or until enough have answered."""
         terms, clock, scenario = self.parties.terms, self.parties.clock, self.experiment.scenario
         invited = self.experiment.sampling.draw(round)
@@ -216,14 +203,14 @@ class Sites:
         self._close(attempt)
         return attempt
 
-    def _asked(self, attempt: Attempt, client: int, sent: _Sent) -> Ask:
+    def _asked(self, attempt: Attempt, client: int, sent: Sent) -> Ask:
         """The message to one client; it is waited for from now on."""
-        id = self._id()
+        id = self._id(client, attempt.round)
         attempt.pending[id] = client
         attempt.sent.add(client)
         return Ask(self.reach.node_of[self._name(client)], self._round_ask(attempt, client, sent), id)
 
-    def _round_ask(self, attempt: Attempt, client: int, sent: _Sent) -> Record:
+    def _round_ask(self, attempt: Attempt, client: int, sent: Sent) -> Record:
         common, experiment, versions = self.parties.expected.common, self.experiment, self.counted.get(client, [])
         arrays = dict(sent.arrays)
         if self._sends_first and not versions:
@@ -249,17 +236,14 @@ class Sites:
             )
         )
 
-    def _take(self, answer: Answer, attempt: Attempt, sent: _Sent) -> None:
+    def _take(self, answer: Answer, attempt: Attempt, sent: Sent) -> None:
         """What came: an upload that counts, a refusal, or what is too late or there twice."""
-        if answer.id in self._meeting:
-            self._met(answer, attempt.round)
-            return
         enough = len(attempt.uploads) >= attempt.wanted  # then who comes is late, and stays among those waited for
-        client = attempt.pending.get(answer.id) if enough else attempt.pending.pop(answer.id, None)
-        if enough or client is None:
-            name = "" if client is None else self._name(client)
-            self.journal.event(attempt.round, name, "LATE", "an answer that is not waited for any more was dropped")
+        if enough or answer.id not in attempt.pending:
+            self._stray(answer, attempt.round)
             return
+        client, _ = self._unanswered.pop(answer.id)
+        del attempt.pending[answer.id]
         name = self._name(client)
         try:
             attempt.uploads[client] = self._upload(answer, attempt, client)
@@ -268,6 +252,18 @@ class Sites:
             if answer.record is not None:
                 self.journal.seen(name)
             self._refused(refused, client, attempt, sent)
+
+    def _stray(self, answer: Answer, round: int) -> None:
+        """What no ask of now waits for: a node that says who it is, or an answer that is too late or there twice."""
+        if answer.id in self._meeting:
+            self._met(answer, round)
+            return
+        client, of = self._unanswered.pop(answer.id, (None, round))
+        if client is None:
+            self.journal.event(round, "", Code.DOUBLED, "an answer that came before was dropped")
+        elif answer.record is not None:  # else the carrier says only now what was lost
+            self.journal.seen(self._name(client))
+            self.journal.event(of, self._name(client), LATE, "an answer that is not waited for any more was dropped")
 
     def _upload(self, answer: Answer, attempt: Attempt, client: int) -> Arrived:
         """The upload in an answer, checked."""
@@ -282,7 +278,7 @@ class Sites:
             raise Refused(Code.BAD_REPLY, "the upload is not of this ask")
         return found
 
-    def _refused(self, refused: Refused, client: int, attempt: Attempt, sent: _Sent) -> None:
+    def _refused(self, refused: Refused, client: int, attempt: Attempt, sent: Sent) -> None:
         """A client does not take part in this attempt; what must not be passed over ends the run."""
         name, code = self._name(client), refused.code
         if code == Code.DIVERGED and self.experiment.scenario.on_failure == "stop":
@@ -296,7 +292,7 @@ class Sites:
         attempt.absent[client] = f"{code}: {refused.text}"
         self.journal.event(attempt.round, name, code, refused.text)
 
-    def _lost_state(self, refused: Refused, client: int, attempt: Attempt, sent: _Sent) -> None:
+    def _lost_state(self, refused: Refused, client: int, attempt: Attempt, sent: Sent) -> None:
         """Stop, or go on with the client as one that never took part."""
         name = self._name(client)
         self.journal.event(attempt.round, name, refused.code, refused.text)
@@ -338,7 +334,7 @@ class Sites:
         self._meeting = {id: node for id, node in self._meeting.items() if node in set(nodes)}
         unknown = [node for node in self.reach.unknown(nodes) if node not in self._meeting.values()]
         asks = [
-            Ask(node, census.ask(self.parties.expected.common, self.parties.terms.accept_data), self._id())
+            Ask(node, census.ask(self.parties.expected.common, self.parties.terms.accept_data), self._number())
             for node in unknown
         ]
         self._meeting |= {ask.id: ask.node for ask in asks}
@@ -346,8 +342,7 @@ class Sites:
             return
         self.parties.transport.send(asks, self.parties.terms.deadline)
         for answer in self.parties.transport.receive(POLL):
-            if answer.id in self._meeting:
-                self._met(answer, round)
+            self._stray(answer, round)
 
     def _met(self, answer: Answer, round: int) -> None:
         """A node says who it is: a site of this run that is back, or one that is refused."""
@@ -382,6 +377,12 @@ class Sites:
     def _name(self, client: int) -> str:
         return self.roster.names[client]
 
-    def _id(self) -> str:
+    def _id(self, client: int, round: int) -> str:
+        """The number of an ask that a client is to answer."""
+        id = self._number()
+        self._unanswered[id] = (client, round)
+        return id
+
+    def _number(self) -> str:
         self._asks += 1
         return f"{self._start}-{self._asks}"

@@ -14,6 +14,7 @@ from headway.runs.checkpoint import read_tensors
 from headway.runs.files import as_path
 from headway.runs.folder import manifest
 from headway.runs.folder import read as read_folder
+from headway.runs.given import checked_method
 from headway.runs.observer import Observer
 from headway.runs.result import Result
 from headway.runs.start import simulate
@@ -30,12 +31,13 @@ def replay(
 ) -> Result:
     """Simulate the rounds of a deployment: who arrived, in which order and with how many steps.
 
-    `clients` are the data of the sites in the order of the roster, each in any form that a site's app takes. Where a
-    deployment has no scores, those of the simulation are on the first site's samples and say nothing.
+    The method is that of the run, also where `app` names another. `clients` are the data of the sites in the order of
+    the roster, each in any form that a site's app takes. Where a deployment has no scores, those of the simulation are
+    on the first site's samples and say nothing.
     """
     folder = as_path("run", run)
     found = read_folder(folder)
-    plain = Scenario()
+    plain, played = Scenario(), found.scenario.method
     settings = {
         field.name: value
         for field in fields(Scenario)
@@ -47,7 +49,7 @@ def replay(
     data = [read_given(one) for one in (clients.values() if isinstance(clients, Mapping) else clients)]
     judged = app.test is not None or found.scenario.client_test is not None
     return simulate(
-        app.method,
+        app.method if played in (None, checked_method(app.method).name) else played,
         model=app.model if model is None and isinstance(app.model, str) else model,
         clients=data,
         test=app.test if judged else data[0],
@@ -61,14 +63,19 @@ def replay(
 
 
 def gap(run: str | Path, result: Result) -> float:
-    """The largest difference between a number of a deployment's model and the same of a simulation."""
+    """The largest difference between a number of a deployment's model and the same of a simulation.
+
+    Statistics that stay at the sites are no part of the server's model.
+    """
     folder = as_path("run", run)
     found = manifest(folder)
     if found is None:
         raise UserError(f"{folder} has no checkpoint yet")
     deployed = read_tensors(folder / "checkpoint" / found["server"], found["sha256"])
     simulated = result.model.state_dict()
-    names = {name.partition("/")[2]: leaf for name, leaf in deployed.items() if name.startswith(("model/", "buffers/"))}
+    stay = read_folder(folder).scenario.buffers == "keep-local"
+    parts = ("model/",) if stay else ("model/", "buffers/")
+    names = {name.partition("/")[2]: leaf for name, leaf in deployed.items() if name.startswith(parts)}
     if not names or not names.keys() <= simulated.keys():
         raise UserError(f"{folder} holds another model than the simulation's")
     return max(float((leaf.double() - simulated[name].double()).abs().max()) for name, leaf in names.items())

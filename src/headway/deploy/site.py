@@ -367,6 +367,7 @@ def upload_parts(upload: Upload, travelling: bool) -> dict[str, object]:
         "loss": upload.loss,
         "steps": upload.facts.steps,
         "rate_sum": upload.facts.rate_sum,
+        "clipped": upload.clipped,
         "measures": upload.measures,
     }
     payloads = {f"payload/{name}": payload for name, payload in upload.payloads.items()}
@@ -377,7 +378,8 @@ def upload_parts(upload: Upload, travelling: bool) -> dict[str, object]:
 def _reply(ask: RoundAsk, experiment: Experiment, upload: Upload, samples: int, seconds: float) -> Record:
     if experiment.method.guards:  # what is not clipped and has no noise stays here
         silent = {name: torch.zeros_like(value) for name, value in upload.measures.items()}
-        upload, seconds = replace(upload, loss=torch.zeros_like(upload.loss), measures=silent), 0.0
+        nothing, seconds = torch.zeros_like(upload.loss), 0.0
+        upload = replace(upload, loss=nothing, measures=silent, clipped=torch.zeros_like(upload.clipped))
     parts = upload_parts(upload, experiment.scenario.buffers != "keep-local")
     found = UploadReply(
         run=ask.run,

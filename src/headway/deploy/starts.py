@@ -10,16 +10,20 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway import random
+from headway.deploy import locks
 from headway.deploy.private import append_private, private_folder, write_private
 from headway.deploy.terms import Terms
 from headway.errors import UserError, shown
 
 STATE = "HEADWAY_DEPLOY_STATE"
 """The variable in the environment of the server's programs that has its state folder."""
+KEPT = "start.json"
+"""The file of a run's folder that has its last start."""
 Setting = str | int | float | bool | None
 
 
@@ -34,6 +38,8 @@ class Start:
     resume: bool = False
     method: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    track: tuple[str, ...] = ()
+    """Trackers that get the records of the run."""
     superlink: str = ""
     authority: str = ""
     run_id: int | None = None
@@ -62,15 +68,17 @@ class Starts:
         private_folder(self.folder)
         write_private(self.folder / f"{start.name}.json", json.dumps(dataclasses.asdict(start)).encode())
 
+    def one_at_a_time(self) -> AbstractContextManager[None]:
+        """A block in which no other command starts a run: the second of two finds the run of the first."""
+        private_folder(self.folder)
+        return locks.one_at_a_time(self.folder / "lock")
+
     def read(self, name: str) -> Start:
         """The start of a name; a name comes from outside, so it can be no path."""
         path = self.folder / f"{name}.json"
         if not re.fullmatch(r"[0-9a-f]{1,64}", name) or not path.is_file():
             raise UserError(f"there is no start {shown(name)} in {self.folder}; start runs with: headway deploy run")
-        content = json.loads(path.read_text(encoding="utf-8"))
-        terms = content.pop("terms")
-        terms["accept_data"] = tuple(terms["accept_data"])
-        return Start(**content, terms=Terms(**terms))
+        return _start_in(path)
 
     def forget(self, name: str) -> None:
         """Take back a start that the server never got."""
@@ -80,7 +88,8 @@ class Starts:
         """The last start of a run folder that the server got; refuses a folder that has none."""
         if (found := self.latest(run)) is None:
             raise UserError(
-                f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER"
+                f"{run} was not started from {self.state}; give the state folder of its server: --state FOLDER, or "
+                "where that is lost, resume it at this one: --new-server"
             )
         return found
 
@@ -106,6 +115,27 @@ class Starts:
             return Outcome(**json.loads((self.folder / f"{name}.outcome").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
+
+
+def keep_with(run: Path, start: Start) -> None:
+    """Write the start into the run's folder: where the server's state folder is lost, the run can go on."""
+    write_private(run / KEPT, json.dumps({**dataclasses.asdict(start), "run_id": None}).encode())
+
+
+def kept_with(run: Path) -> Start:
+    """The start that a run's folder keeps."""
+    path = run / KEPT
+    if not path.is_file():
+        raise UserError(f"{run} has no {KEPT}; it is not the folder of a deployment that has begun")
+    return dataclasses.replace(_start_in(path), out=str(run.resolve()))
+
+
+def _start_in(path: Path) -> Start:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    terms = content.pop("terms")
+    terms["accept_data"] = tuple(terms["accept_data"])
+    track = tuple(content.pop("track", ()))
+    return Start(**content, terms=Terms(**terms), track=track)
 
 
 @dataclass

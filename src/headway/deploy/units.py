@@ -16,7 +16,8 @@ After=network-online.target
 
 [Service]
 Type=exec
-{environment}
+{environment}# What may be written must be there before this unit is confined to it.
+ExecStartPre=+/bin/mkdir -p -m 0700 {writable}
 ExecStart={command}
 # A site that comes back within a minute is refused: the server still takes it for connected.
 Restart=always
@@ -43,7 +44,7 @@ def systemd(command: Command, description: str, writable: Sequence[Path], gpu: b
     """A systemd unit that runs a command, and starts it again whatever ends it."""
     unit = UNIT.format(
         description=description,
-        environment="\n".join(f"Environment={_quoted(f'{k}={v}')}" for k, v in command.environment.items()),
+        environment="".join(f"Environment={_quoted(f'{k}={v}')}\n" for k, v in command.environment.items()),
         command=" ".join(map(_quoted, command.arguments)),
         writable=" ".join(_quoted(str(path)) for path in writable),
     )

@@ -30,6 +30,7 @@ class Numbers(TypedDict):
     loss: Tensor
     steps: Tensor
     rate_sum: Tensor
+    clipped: Tensor
     measures: dict[str, Tensor]
 
 
@@ -75,6 +76,8 @@ def arrived(record: Record, forms: Forms, scenario: Scenario, size: int) -> Arri
     planned = planned_steps(scenario, size)
     if not 1 <= steps <= planned:
         raise Refused(Code.BAD_REPLY, f"the upload is of {steps} steps, and the client has {planned}")
+    if not 0 <= int(numbers["clipped"]) <= steps:
+        raise Refused(Code.BAD_REPLY, f"the upload says that {int(numbers['clipped'])} of {steps} steps were clipped")
     counted = int(batch_sizes(scenario, size)[:steps].sum())  # a stream that goes on may have another short batch
     if reply.samples != counted and (scenario.batches == "reshuffled" or not 1 <= reply.samples <= steps * size):
         raise Refused(Code.BAD_REPLY, f"the upload is of {reply.samples} samples, and {steps} steps have {counted}")
@@ -86,5 +89,6 @@ def arrived(record: Record, forms: Forms, scenario: Scenario, size: int) -> Arri
         facts=Facts(numbers["steps"], numbers["rate_sum"], torch.tensor(size)),
         loss=numbers["loss"],
         measures=numbers["measures"],
+        clipped=numbers["clipped"],
     )
     return Arrived(reply, upload)

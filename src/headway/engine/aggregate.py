@@ -23,6 +23,7 @@ from headway.trees import conformed, copied, laid_out, leaves_of, nbytes, refill
 from headway.vectors import Vector, known
 
 if TYPE_CHECKING:
+    from headway.engine.forgetting import Forgetting
     from headway.engine.spread import Spread
 
 
@@ -42,6 +43,8 @@ class TrainedClients(Averaged):
     loss: Tensor
     steps: Tensor
     bytes: Tensor
+    clipped: Tensor
+    """How many of its steps had their gradient clipped."""
 
 
 def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> TrainedClients:
@@ -58,6 +61,7 @@ def trained_client(upload: Upload, fields: dict[str, Vector], kept: States) -> T
         "loss": upload.loss,
         "steps": steps,
         "bytes": torch.full_like(steps, nbytes(upload.payloads)),
+        "clipped": upload.clipped,
     }
 
 
@@ -67,7 +71,10 @@ class PartialAggregate(TypedDict):
     sum: Averaged
     """Σ_i ω_i of everything that is averaged."""
     reports: Tensor
-    """Shape (clients, 4): loss, largest number of the upload, steps, bytes. The first two show what is not finite."""
+    """Shape (clients, 6): loss, largest number of the upload, steps, bytes, clipped steps, ‖Δ_i‖.
+
+    The first two show what is not finite; the last is 0 where something else is sent in place of Δ_i.
+    """
 
 
 @dataclass(frozen=True)
@@ -106,8 +113,20 @@ def partial_aggregate(trained: TrainedClients, weights: Tensor) -> PartialAggreg
         leaf.reshape(len(leaf), -1).abs().amax(1).double() for leaf in leaves_of(trained["fields"]) if leaf.numel()
     ]
     largest = torch.stack(sizes).amax(0)
-    reports = [trained["loss"].double(), largest, trained["steps"].double(), trained["bytes"].double()]
+    numbers = [trained[name].double() for name in ("steps", "bytes", "clipped")]
+    reports = [trained["loss"].double(), largest, *numbers, _update_norms(trained)]
     return {"sum": _weighted_sum(weights, averaged), "reports": torch.stack(reports, dim=1)}
+
+
+def _update_norms(trained: TrainedClients) -> Tensor:
+    """‖Δ_i‖ of each client, shape (clients,), in float64."""
+    delta = trained["fields"].get("delta")
+    if delta is None:
+        return torch.zeros_like(trained["loss"], dtype=torch.float64)
+    rows = (leaf.reshape(len(leaf), -1) for leaf in delta.leaves.values() if leaf.numel())
+    norms = [torch.linalg.vector_norm(row, dim=1, dtype=torch.float64) for row in rows]
+    found: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return found
 
 
 def _weighted_sum(weights: Tensor, averaged: Averaged) -> Averaged:
@@ -146,7 +165,10 @@ class Aggregator:
         *,
         watched: bool = False,
         spread: Spread | None = None,
+        forgetting: Forgetting | None = None,
     ) -> None:
+        self.forgetting = forgetting
+        """What counts the classes that local models forget, where that is asked for."""
         self.watched = watched
         """Whether each Δ_i is kept, to be measured."""
         self.spread = spread
@@ -174,6 +196,10 @@ class Aggregator:
         self.loss = 0.0
         self.client_steps: dict[int, int] = {}
         """K_i of each that counts, by place."""
+        self.update_norms: dict[int, float] = {}
+        """‖Δ_i‖ of each that counts, by place."""
+        self.clipped = 0
+        """How many of their steps had their gradient clipped."""
         self.steps = self.bytes_up = self.samples = self.computed = 0
 
     def state_of(self, client: int) -> ClientState | None:
@@ -258,6 +284,8 @@ class Aggregator:
         alone = len(places) == len(self.clients)  # then no other group is written over these reports
         self.reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
         self.samples += rounds.samples(arrived.positions)
+        if self.forgetting is not None:
+            self.forgetting.take(places, trained)
         if self.keeps_each:
             fields = {name: trained["fields"][name] for name in self.each_names or trained["fields"]}
             self.each |= {place: copied(row(fields, at)) for at, place in enumerate(places)}
@@ -330,6 +358,8 @@ class Aggregator:
             self.client_steps |= dict(zip(places, map(int, reports[:, 2]), strict=True))
             self.steps += int(reports[:, 2].sum())
             self.bytes_up += int(reports[:, 3].sum())
+            self.clipped += int(reports[:, 4].sum())
+            self.update_norms |= dict(zip(places, map(float, reports[:, 5]), strict=True))
         self.reports.clear()
 
     def _diverged(self, places: Sequence[int], reports: Tensor) -> dict[int, Diverged]:

@@ -20,7 +20,7 @@ from headway.data.held_out import judged, tests_by_owner
 from headway.data.own_data import federate, for_task
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
-from headway.engine import population, privacy
+from headway.engine import diagnostics, population, privacy
 from headway.engine.answers import check_answer
 from headway.engine.experiment import Experiment, check_rate, sampling_of
 from headway.engine.network import Network, roles_of
@@ -184,6 +184,7 @@ def build(
         attendance=attendance,
     )
     privacy.check(experiment)
+    diagnostics.check(experiment)
     return experiment
 
 

@@ -43,6 +43,8 @@ class Carry(TypedDict):
     loss_sum: Tensor
     rate_sum: Tensor
     steps: Tensor
+    clipped: Tensor
+    """How many of the steps had their gradient clipped."""
 
 
 @register_record
@@ -58,6 +60,8 @@ class Upload:
     """The mean of the objective over the steps."""
     measures: dict[str, Tensor]
     """What slots measured."""
+    clipped: Tensor
+    """How many of its steps had their gradient clipped."""
 
 
 Program = Callable[[Carry, Message, DeviceArrays, Tensor, Tensor], Carry]
@@ -96,6 +100,7 @@ class LocalTraining:
             "loss_sum": zero,
             "rate_sum": zero,
             "steps": torch.zeros((), dtype=torch.int64, device=self.device),
+            "clipped": torch.zeros((), dtype=torch.int64, device=self.device),
         }
 
     def step(
@@ -114,8 +119,8 @@ class LocalTraining:
         step, gradient_at = self.placed_step(carry, message, arrays, index, round, width)
         w, chain, scenario = carry["w"], self.experiment.method.chain, self.experiment.scenario
         gradient, value, buffers = gradient_at(w)
-        clipped = _clipped(gradient, scenario.clip)
-        direction, memory = chain.direction(w, clipped, carry["memory"], step, scenario.weight_decay)
+        gradient, is_clipped = _clipped(gradient, scenario.clip)
+        direction, memory = chain.direction(w, gradient, carry["memory"], step, scenario.weight_decay)
         after: Carry = {
             "w": w.plus(-step.rate, direction),
             "buffers": buffers,
@@ -123,6 +128,7 @@ class LocalTraining:
             "loss_sum": carry["loss_sum"] + value,
             "rate_sum": carry["rate_sum"] + step.rate,
             "steps": carry["steps"] + 1,
+            "clipped": carry["clipped"] if is_clipped is False else carry["clipped"] + is_clipped,
         }
         if not self.masked:
             return after
@@ -211,6 +217,7 @@ class LocalTraining:
             facts=Facts(steps=carry["steps"], rate_sum=carry["rate_sum"], size=arrays.size),
             loss=carry["loss_sum"] / carry["steps"].clamp(min=1),
             measures=method.client_measures(carry["memory"], end),
+            clipped=carry["clipped"],
         )
         return upload, kept
 
@@ -305,9 +312,12 @@ def _at(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.reshape(1)).squeeze(0)
 
 
-def _clipped(gradient: Vector, limit: float) -> Vector:
-    """g · min(1, c/(‖g‖ + 1e-6)): the global-norm clipping of PyTorch."""
+def _clipped(gradient: Vector, limit: float) -> tuple[Vector, Tensor | bool]:
+    """g · min(1, c/(‖g‖ + 1e-6)), the global-norm clipping of PyTorch, and whether that changed anything.
+
+    The second stays on the device where its value is not at hand.
+    """
     if limit == 0:
-        return gradient
+        return gradient, False
     factor = (limit / (gradient.norm() + 1e-6)).clamp(max=1.0)
-    return gradient if known(factor) == 1.0 else gradient * factor
+    return (gradient, False) if known(factor) == 1.0 else (gradient * factor, factor < 1)

@@ -10,14 +10,16 @@ from headway.data.cohort import Cohort
 from headway.engine import server
 from headway.engine.aggregate import Aggregator
 from headway.engine.client_rounds import ClientState
+from headway.engine.diagnostics import MeanUpdate, asks_for, diagnostics
 from headway.engine.executor import Executor, RoundInput
 from headway.engine.experiment import Experiment
+from headway.engine.forgetting import Forgetting
 from headway.engine.server import GlobalState, ServerMessage, ServerUpdate
 from headway.engine.spread import Spread
 from headway.engine.updates import ClientUpdates
 from headway.errors import ServerDiverged
 from headway.methods.slots import Message
-from headway.records import FailedClient
+from headway.records import Diagnostics, FailedClient
 from headway.trees import nbytes
 
 
@@ -61,6 +63,8 @@ class RoundOutcome:
     bytes_up: int
     measures: dict[str, float]
     """What the method's slots measured."""
+    diagnostics: Diagnostics
+    """How far and how alike the clients went."""
     updates: ClientUpdates | None
     """Norms and cosines of the clients' updates, where they are watched and some arrived."""
 
@@ -88,12 +92,16 @@ def run_round(
         return state, outcome
     given = RoundInput(round, server.received(experiment.method, sent, state.theta), sent.buffers)
     held = store.get if spread is None else spread.held
-    uploads = Aggregator(experiment, cohort, round, held, watched=watched, spread=spread)
+    forgetting = Forgetting(experiment, given) if asks_for(experiment.scenario, "forgetting") else None
+    watched = watched or asks_for(experiment.scenario, "cosines")
+    uploads = Aggregator(experiment, cohort, round, held, watched=watched, spread=spread, forgetting=forgetting)
     for rounds in uploads.turns():
         for group in executor.run(given, rounds) if len(rounds) else ():
             uploads.add(group)
+    mean = MeanUpdate.of(uploads, state)  # before the server's step, which may change its momentum in place
     update = _updated(experiment, state, given.message, uploads, executor)
     state, outcome = _after(experiment, update, uploads, cohort, outcome)
+    outcome = replace(outcome, diagnostics=diagnostics(uploads, mean))
     for client in dict.fromkeys(cohort.clients):
         if client in uploads.states:
             store.put(client, uploads.states[client])
@@ -152,6 +160,7 @@ def _before(experiment: Experiment, sent: ServerMessage, cohort: Cohort, round: 
         bytes_down=0 if experiment.method.pooled else sent.nbytes * cohort.invited,
         bytes_up=0,
         measures={},
+        diagnostics={},
         updates=None,
     )
 

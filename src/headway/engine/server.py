@@ -19,6 +19,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
 from headway.errors import SlotError, UserError, in_words
+from headway.methods import returned
 from headway.methods.method import Method
 from headway.methods.parts import part_name
 from headway.methods.slots import Message, States, Uploads
@@ -98,6 +99,16 @@ def update(experiment: Experiment, state: GlobalState, uploads: Uploads, round: 
     norm = (theta - state.theta).norm(torch.float64)
     after = replace(state, theta=laid_out(theta, state.theta), server=_kept(method, server, state.server))
     return ServerUpdate(after, norm, measures)
+
+
+def heading(experiment: Experiment, state: GlobalState, round: int) -> Vector | None:
+    """The momentum that the server holds, in the sign of an update; None where it holds none."""
+    for name, part in experiment.method.parts("server"):
+        if hasattr(part, "heading"):
+            with _in_round(round):
+                place = f"server slot {part_name(part)} of method '{experiment.method.name}'"
+                return returned.point(place, "heading", part.heading(state.server.get(name, {})), state.theta)
+    return None
 
 
 def averaged(buffers: Buffers, like: Buffers) -> Buffers:

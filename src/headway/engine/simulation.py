@@ -21,7 +21,7 @@ from headway.engine.updates import ClientUpdates
 from headway.errors import UserError
 from headway.measure.curves import Smoothed, reaches
 from headway.measure.headline import ACCURACY
-from headway.records import MetricRecord, OverClients, RoundRecord
+from headway.records import Diagnostics, MetricRecord, OverClients, RoundRecord
 from headway.tasks.metrics import METRICS, record_of
 from headway.tasks.task import Task
 from headway.trees import copied
@@ -55,6 +55,7 @@ _TAKEN = {
     *("measured_on", "metrics", "chain", "epsilon"),
     *(part.name for kind in (RoundOutcome, Scores) for part in fields(kind)),
     *OverClients.__annotations__,
+    *Diagnostics.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
 }
 """Names in a record that are Headway's own."""
@@ -182,10 +183,11 @@ def _numbers(experiment: Experiment, progress: Progress, outcome: RoundOutcome) 
     known = {
         name: value
         for name, value in vars(outcome).items()
-        if value is not None and name not in ("measures", "updates")
+        if value is not None and name not in ("measures", "diagnostics", "updates")
     }
     totals = {"bytes_down_total": progress.bytes_down, "bytes_up_total": progress.bytes_up}
-    return {"round": progress.round, **_finite(outcome.measures, experiment.task), **known, **totals}
+    numbers = {**_finite(outcome.measures, experiment.task), **known, **outcome.diagnostics}
+    return {"round": progress.round, **numbers, **totals}
 
 
 def _scores(

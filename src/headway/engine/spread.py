@@ -158,8 +158,12 @@ class Spread:
                 "samples": uploads.samples - self._counted[0],
                 "computed": uploads.computed - self._counted[1],
                 "forms": [form.digest for form in forms],
+                "right": [[place, *right] for place, right in _judged(uploads, own).items()],
             }
         )
+        if uploads.forgetting is not None:
+            every = [row for one in told for row in cast(list[list[float]], one["right"])]
+            uploads.forgetting.after |= {int(row[0]): row[1:] for row in every}
         self._agree_on_forms(forms, [cast(list[str], one["forms"]) for one in told])
         self._take_over(uploads, told)
         if self._chain is not None:
@@ -271,6 +275,12 @@ def _forms(uploads: Aggregator) -> list[SumForm]:
         return [SumForm.of(first)]
     one = next(iter(uploads.each.values()))
     return [SumForm.of(first), SumForm.of({"fields": one, "buffers": {}, "measures": {}})]
+
+
+def _judged(uploads: Aggregator, places: Sequence[int]) -> dict[int, list[float]]:
+    """What the local models of the clients at these places get right, by class, where that is counted."""
+    after = {} if uploads.forgetting is None else uploads.forgetting.after
+    return {place: after[place] for place in places if place in after}
 
 
 def _parcel(states: Sequence[ClientState | None]) -> Tensor:

@@ -31,6 +31,8 @@ class ClientUpdates:
     """‖Δ‖."""
     pairwise: float
     """The mean of ⟨Δ_i, Δ_j⟩ / (‖Δ_i‖ ‖Δ_j‖) over all pairs i ≠ j; nan where there is none."""
+    least: float = math.nan
+    """The least of these cosines; nan where there is none."""
 
 
 def measured(clients: Sequence[int], weights: np.ndarray, deltas: Sequence[Vector]) -> ClientUpdates:
@@ -50,6 +52,7 @@ def measured(clients: Sequence[int], weights: np.ndarray, deltas: Sequence[Vecto
         cosines=tuple(cosines.tolist()),
         norm=norm,
         pairwise=float(apart.mean()) if len(apart) else math.nan,
+        least=float(apart.min()) if len(apart) else math.nan,
     )
 
 

@@ -124,6 +124,9 @@ class OnServer(Protocol[ServerState]):
     def measures(self, state: ServerState, /) -> dict[str, Tensor]:
         """Scalars to record of the state after the round."""
 
+    def heading(self, state: ServerState, /) -> Vector:
+        """The momentum that the server holds, in the sign of an update: rounds record the cosine of Δ with it."""
+
 
 class OfAny(Protocol):
     """Attributes that a value in any slot may have."""

@@ -272,7 +272,6 @@ class Method:
 
     def finish(self, end: End, memory: States, kept: States) -> tuple[dict[str, Vector], States]:
         """The upload (Δ_i and what slots add) and what the client keeps."""
-        replaced = any(getattr(part, "replaces_delta", False) for _, part in self.parts("local"))
         added: dict[str, Vector] = {}
         keeps = dict(kept)
         for name, part in self.parts("objective", "local"):
@@ -286,7 +285,7 @@ class Method:
                 keep = returned.same_names(place, "finish", "a client state", keep, before, ("local", "client_state"))
                 if before is not None:
                     keeps[name] = keep
-        return added if replaced else {"delta": end.delta, **added}, keeps
+        return added if needs.replaces_delta(self.parts()) else {"delta": end.delta, **added}, keeps
 
     def derive(self, fields: Fields, facts: Facts) -> dict[str, Vector]:
         """What the server makes of one upload before the mean, beside the fields themselves; at last it is bounded."""

@@ -79,7 +79,7 @@ def _givers(parts: Parts) -> dict[str, object]:
     givers: dict[str, object] = {}
     rule = _base(parts, "local")
     gifts = [(gift, part) for _, part in parts for gift in getattr(part, "provides", ())]
-    if not _replaces_delta(parts):
+    if not replaces_delta(parts):
         gifts.append(("upload:delta", rule))
     if not any(is_optimiser(part) for _, part in parts):
         gifts.append(("local:gradient_steps", rule))
@@ -97,7 +97,7 @@ def _base(parts: Parts, slot: str) -> object:
     return found[-1 if slot == "local" else 0]
 
 
-def _replaces_delta(parts: Parts) -> bool:
+def replaces_delta(parts: Iterable[tuple[str, object]]) -> bool:
     """Whether a local value uploads something in place of Δ_i."""
     return any(getattr(part, "replaces_delta", False) for name, part in parts if name.startswith("local."))
 
@@ -107,7 +107,7 @@ def _refuse(parts: Parts, name: str, part: object, need: str) -> NoReturn:
     kind, what = need.split(":", 1)
     giver = _GIVER[kind]
     averaged = kind == "message" and what in getattr(part, "averaged", ())
-    advice = _for_average(part) if averaged else _advice(kind, what, _replaces_delta(parts))
+    advice = _for_average(part) if averaged else _advice(kind, what, replaces_delta(parts))
     raise UserError(
         f"{name.split('.')[0]} slot: {shown(part)} needs '{what}' from the {giver} slot, which "
         f"{shown(_base(parts, giver))} does not provide; {advice}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from headway.analysis.written import of_run, place_of, write
 from headway.errors import UserError
 from headway.papers.plan import Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, about, difference, noted, origin, places
@@ -107,3 +108,5 @@ def _copy(outcome: Outcome, target: Path) -> None:
     else:
         (target / "summary.json").unlink(missing_ok=True)
     write_atomically(target / "scenario.toml", sealed(scenario))
+    for found in of_run(folder):
+        write(found, place_of(target, found.round))

@@ -14,9 +14,8 @@ from headway.papers.published import Published
 from headway.scenario import Scenario, from_name
 from headway.scenario_names import followed
 
-KINDS = ("table", "figure", "split", "not-built", "no-data")
-"""A figure has runs and numbers; a split is a picture of data; not-built: the analysis is missing; no-data: a drawing
-or a list of symbols."""
+KINDS = ("table", "figure", "split", "no-data")
+"""A figure has runs and numbers; a split is a picture of data; no-data: a drawing or a list of symbols."""
 
 Settings = dict[str, str | int | float]
 """Settings of a scenario by name, in place of the defaults."""

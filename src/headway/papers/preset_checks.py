@@ -28,6 +28,11 @@ def _has_steps(preset: Preset) -> bool:
     return all(preset.scenario(row, column).steps for row in preset.rows for column in preset.columns)
 
 
+def _keeps(preset: Preset) -> bool:
+    """Whether every run keeps states from which its local models can be trained again."""
+    return all(preset.scenario(row, column).keep_checkpoints for row in preset.rows for column in preset.columns)
+
+
 FIGURES: dict[str, tuple[Callable[[Preset], bool], str]] = {
     "curves": (lambda preset: True, ""),
     "iterations": (
@@ -42,6 +47,7 @@ FIGURES: dict[str, tuple[Callable[[Preset], bool], str]] = {
     "sweep": (lambda preset: _varies(preset, 1), "rows whose settings differ in one number"),
     "heat": (lambda preset: _varies(preset, 2), "rows whose settings differ in two numbers"),
     "bars": (lambda preset: True, ""),
+    "local-models": (lambda preset: _keeps(preset), "keep_checkpoints in every column"),
 }
 """Each kind of figure, with whether an item can be drawn so, and what it needs for that."""
 
@@ -59,7 +65,7 @@ def _check_figures(preset: Preset) -> None:
 
 def _check_parts(preset: Preset) -> None:
     """Refuse an item that is to be run and lacks rows or columns, or one that has a name twice."""
-    if preset.kind in ("table", "figure", "not-built") and not (preset.rows and preset.columns):
+    if preset.kind in ("table", "figure") and not (preset.rows and preset.columns):
         raise UserError(f"{preset.item}: a {preset.kind} needs rows and columns")
     rows = [row.name for row in preset.rows]
     for kind, names in (("row", rows), ("column", [column.name for column in preset.columns])):

@@ -14,7 +14,7 @@ from headway.methods.spelling import chosen, pieces
 from headway.papers.measurements import Records
 from headway.papers.plan import Cell, Plan, Run
 from headway.papers.reproduce import NOTE, Outcome, Outcomes, difference, read
-from headway.records import RoundRecord
+from headway.records import Diagnostics, RoundRecord
 from headway.runs import packed
 from headway.runs.files import read_checked
 from headway.runs.folder import scenario as scenario_in
@@ -93,7 +93,8 @@ def _other_form(wanted: str, found: str) -> bool:
 def first_difference(one: Records, other: Records) -> int | None:
     """The first round in which the numbers of two runs differ, of the rounds that both have; times may differ."""
     for mine, theirs in zip(*(map(_without_times, packed.rounded(records)) for records in (one, other)), strict=False):
-        if mine != theirs:
+        alone = Diagnostics.__annotations__.keys() & (mine.keys() ^ theirs.keys())  # made before there were any
+        if any(mine.get(name) != theirs.get(name) for name in (mine.keys() | theirs.keys()) - alone):
             return int(mine["round"])
     return None
 

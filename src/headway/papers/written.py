@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.papers import table
+from headway.papers import local_models, table
 from headway.papers.figures.draw import write_figures
 from headway.papers.plan import Plan
 from headway.papers.reproduce import Outcomes
@@ -32,4 +32,6 @@ def write(plan: Plan, outcomes: Outcomes, folder: Path) -> list[Path]:
     """Write every form of the table, and the pictures; these pictures' files."""
     for form in FORMS.values():
         (ensure_folder(folder) / form.file).write_text(form.write(plan, outcomes), encoding="utf-8")
+    if local_models.wants(plan):
+        (folder / "local-models.md").write_text(local_models.markdown(plan, outcomes), encoding="utf-8")
     return write_figures(plan, outcomes, folder)

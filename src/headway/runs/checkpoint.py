@@ -43,6 +43,11 @@ def _tree(progress: Progress) -> dict[str, Any]:
     return tree if best is None else {**tree, "best": {"model": best.theta, "buffers": best.buffers}}
 
 
+def tensors_of(progress: Progress) -> dict[str, Tensor]:
+    """All that the server holds after a round, by name, on the host."""
+    return {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
+
+
 def read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     """The server's tensors, where the file has the digest that the manifest says."""
     try:
@@ -172,8 +177,7 @@ class Checkpoint:
         if written:
             self.rows.stamp(written, progress.round)
         name = f"server-{progress.round:07d}.safetensors"
-        tensors = {path: leaf.cpu().contiguous() for path, leaf in named_leaves(_tree(progress)).items()}
-        content = safetensors.torch.save(tensors)
+        content = safetensors.torch.save(tensors_of(progress))
         write_atomically(self.folder / name, content)
         write_checked(self.manifest, dict(self._described(progress, name, content, executor, rounds)))
         self.committed, self._stopped = progress.round, self.facts.stopped
@@ -252,6 +256,10 @@ class Checkpoint:
                 self.rows.forget_after(progress.round)
             self._remove_others(manifest["server"])
         return progress, store
+
+    def model(self, path: Path, digest: str) -> GlobalState:
+        """The server's model and state in a file that a checkpoint of this run was written to."""
+        return self._models(path, digest)[0]
 
     def _check_scenario(self, written: Mapping[str, object]) -> None:
         other = first_difference(written, self.experiment.scenario)

@@ -12,6 +12,7 @@ from typing import IO, cast
 import torch
 
 from headway.engine import privacy, simulation
+from headway.engine.client_rounds import StateOf
 from headway.engine.evaluation import client_table
 from headway.engine.executor import Executor
 from headway.engine.failures import in_words
@@ -33,10 +34,11 @@ from headway.errors import (
     RanksDiffer,
     RanksLost,
     ServerDiverged,
+    UserError,
     shared,
 )
 from headway.records import RoundRecord
-from headway.runs import execution, records, shared_folder
+from headway.runs import execution, kept, records, shared_folder
 from headway.runs.accountant import Accountant, accountant_of
 from headway.runs.callbacks.calls import Calls
 from headway.runs.callbacks.keep_best import KeepBest
@@ -57,6 +59,9 @@ def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
     with all_or_none(job.ranks), closing(job.observer):
         experiment, folder, tell = job.experiment, job.folder, job.observer.tell
+        if folder is None and experiment.scenario.keep_checkpoints is not None:
+            every = experiment.scenario.keep_checkpoints
+            raise UserError(f"keep_checkpoints is {every}, but the run has no folder; give one (out=…)")
         callbacks = every_callback(experiment, job.callbacks, job.trackers) if job.ranks.rank == 0 else ()
         if folder is not None:
             shared_folder.check(folder, job.ranks)
@@ -259,6 +264,16 @@ class _Run:
             self.checkpoint.save(self.progress, self.store, self.executor.name, self.chain.numbers, waits=waits)
         self.calls.saved(self.progress.round)
 
+    def _keep(self) -> None:
+        """Keep the state after this round for an analysis, where one is due."""
+        if self.job.folder is not None and kept.is_due(self.job.experiment.scenario, self.progress.round):
+            kept.keep(self.job.folder, self.job.experiment, self.progress, self._state_of, self.job.ranks)
+
+    @property
+    def _state_of(self) -> StateOf:
+        """What a client keeps, wherever it is; several ranks ask together."""
+        return self.store.get if self.spread is None else self.spread.anywhere
+
     def _take(self, record: RoundRecord, progress: Progress, request: StopRequest) -> None:
         """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
@@ -273,6 +288,7 @@ class _Run:
             records.append(self.file, {**record, records.CHAIN: self.chain.whole})
         self.calls.round(record, progress)  # before the checkpoint: after a kill the round is run and shown again
         self.reason = self.reason or self.calls.stopped
+        self._keep()
         due = self._agree(request, self.pace.due(progress.round))
         if self.reason is not None or due:
             # before the observer sees it: saved every round, no round that was seen is trained again
@@ -298,8 +314,7 @@ class _Run:
         experiment, folder, output = self.job.experiment, self.job.folder, self.progress.output
         module = experiment.network.module(output.theta, output.buffers)
         in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
-        state_of = self.store.get if self.spread is None else self.spread.anywhere
-        clients = client_table(experiment, self.progress.model, state_of)
+        clients = client_table(experiment, self.progress.model, self._state_of)
         result = Result(
             method=experiment.method.name,
             scenario=experiment.scenario,

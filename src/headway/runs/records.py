@@ -229,6 +229,10 @@ def _numbers(value: object) -> bool:
     return isinstance(value, list) and all(map(_number, value))
 
 
+def _by_class(value: object) -> bool:
+    return isinstance(value, dict) and all(name.isdecimal() and _number(one) for name, one in value.items())
+
+
 _OTHERS = {
     "clients": _listed,
     "client_steps": _listed,
@@ -240,6 +244,8 @@ _OTHERS = {
     "client_scores": lambda value: value in (MEASURED, PROXY),
     "client_metric": _text,
     "client_quantiles": _numbers,
+    "update_cosines": _numbers,
+    "forgetting_by_class": _by_class,
 }
 """What is not a number."""
 

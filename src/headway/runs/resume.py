@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from torch import nn
 
@@ -65,7 +66,9 @@ def resume(
                 f"{folder} is kept for others to check, without a checkpoint; start the run again with --out"
             )
         if (folder / roster.NAME).is_file() and not finished(folder):
-            raise UserError(f"{folder} is a run over sites; go on with it there: headway deploy resume {folder}")
+            raise UserError(
+                f"{folder} is a run over sites; go on with it there: headway deploy resume {quote(str(folder))}"
+            )
         own = given_again(
             scenario_of_run(folder),
             model=model,

@@ -38,3 +38,6 @@ class adam:
         v = self.beta2 * state["v"] + (1 - self.beta2) * square
         step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
         return model + self.server_rate * step, {"m": m, "v": v}
+
+    def heading(self, state: ServerState) -> Vector:
+        return state["m"]

@@ -32,3 +32,6 @@ class gradient_momentum:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         fresh = (1 - self.momentum) * uploads.mean["gradient"]
         return model, {"statistics": self.momentum * state["statistics"] + fresh}
+
+    def heading(self, state: ServerState) -> Vector:
+        return -state["statistics"]

@@ -30,3 +30,6 @@ class interpolation:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         moved = uploads.sent["model"] + self.server_rate * uploads.mean["delta"]
         return moved, {"momentum": moved - model}
+
+    def heading(self, state: ServerState) -> Vector:
+        return state["momentum"]

@@ -44,3 +44,6 @@ class momentum:
         if self.rate_ratio:
             after["rate"] = torch.full_like(state["rate"], uploads.rate)
         return model.plus(self.server_rate, m), after
+
+    def heading(self, state: ServerState) -> Vector:
+        return state["momentum"]

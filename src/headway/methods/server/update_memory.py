@@ -97,6 +97,9 @@ class update_memory:
             return project_rows(m, rows, count)
         return joined([project_rows(one, part, count) for one, part in zip(by_tensor(m), by_tensor(rows), strict=True)])
 
+    def heading(self, state: ServerState) -> Vector:
+        return -state["momentum"]
+
     def measures(self, state: ServerState) -> dict[str, Tensor]:
         """‖m̃ − m‖/‖m‖ of this round: how far the rows moved the momentum."""
         return {"server_correction": state["correction"]}

@@ -31,3 +31,6 @@ class velocity_mean:
 
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"velocity": uploads.mean["velocity"]}
+
+    def heading(self, state: ServerState) -> Vector:
+        return state["velocity"]

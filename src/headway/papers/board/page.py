@@ -180,7 +180,7 @@ def _group(item: BoardItem) -> str:
     """How far an item is."""
     if item["runs"]:
         return _BEGUN
-    return _WAITING if item["trainings"] and item["kind"] != "not-built" else _WITHOUT_RUNS
+    return _WAITING if item["trainings"] else _WITHOUT_RUNS
 
 
 def _item_table(items: Sequence[BoardItem]) -> str:

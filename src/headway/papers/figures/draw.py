@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headway.papers.figures.cells import FigureData
 from headway.papers.figures.curves import curves, deviation, iterations
+from headway.papers.figures.inside import local_models
 from headway.papers.figures.layout import RED
 from headway.papers.figures.sweeps import bars, crossings, heat, sweep
 from headway.papers.plan import TINY, Plan
@@ -27,6 +28,7 @@ KINDS: dict[str, Callable[[Figure, FigureData], list[str]]] = {
     "sweep": sweep,
     "heat": heat,
     "bars": bars,
+    "local-models": local_models,
 }
 """Each fills an empty figure and returns what its marks mean, in words. `preset_checks` has what each kind needs."""
 

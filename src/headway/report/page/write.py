@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from string import Template
 
+from headway.report.inside.section import section
 from headway.report.page import clients, sections
 from headway.report.page.curves import POINTS, curves, stride
 from headway.report.page.parts import embedded, text_of, written
@@ -43,6 +44,7 @@ def page(study: Study) -> str:
         legend_of_table=sections.legend_of_table(rows),
         about_curves=_about_curves(study),
         clients=clients.distribution(rows) + sites(study),
+        inside=section(study),
         costs=sections.costs(study, rows),
         legend_of_costs=sections.LEGEND_OF_COSTS,
         scenario=sections.scenario(study),

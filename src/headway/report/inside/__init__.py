@@ -1,0 +1,1 @@
+"""What `headway analyse` shows: pictures, tables and the page's section on a run's local models."""
