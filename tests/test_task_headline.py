@@ -131,8 +131,8 @@ def test_the_lowest_loss_is_best_in_a_comparison(tmp_path: Path) -> None:
     assert study.target == max(worst)
     assert (0, 1) in tables.best(rows)
     heads, _ = tables.cells(rows)
-    assert heads[1] == "last MAE"
-    assert heads[3] == f"rounds to {study.target:.4g}"
+    assert heads[1:3] == ["last MAE", "smoothed"]
+    assert heads[4] == f"rounds to {study.target:.4g}"
     assert heads[-4:] == ["loss", "RMSE", "R²", "seconds"]
     for written in (tables.markdown(rows, QUICK), tables.latex(rows, QUICK)):
         assert "accuracy" not in written
