@@ -61,6 +61,7 @@ bench: .venv/installed  ## executors, a plain loop and other simulators side by 
 
 pages: .venv/installed  ## the pages and tables of the methods, from the catalogue and the notes
 	$(BIN)/python docs/site/method_pages.py
+	$(BIN)/python docs/site/json_schema.py
 
 docs: .venv/docs        ## this documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -80,7 +80,7 @@ def content(answer: Answer) -> Any:
 
 
 def test_compare_prints_json_and_nothing_else(said: dict[str, Answer]) -> None:
-    rows = content(said["compare"])
+    rows = content(said["compare"])["methods"]
     assert [row["name"] for row in rows] == ["fedavg", "fedacg"]
     for row in rows:
         assert row["seeds"] == 2
@@ -92,7 +92,7 @@ def test_compare_prints_json_and_nothing_else(said: dict[str, Answer]) -> None:
 
 
 def test_fedacg_sends_what_fedavg_sends(said: dict[str, Answer]) -> None:
-    fedavg, fedacg = content(said["compare"])
+    fedavg, fedacg = content(said["compare"])["methods"]
     for key in ("bytes_down", "bytes_up", "bytes_per_round"):
         assert fedavg[key] == fedacg[key] > 0
 
@@ -113,7 +113,7 @@ def test_compare_draws_and_writes_its_tables(said: dict[str, Answer], place: Pat
 def test_the_columns_of_the_table_are_what_their_headings_say(said: dict[str, Answer], place: Path) -> None:
     head, _, *body = (place / "compared/compare.md").read_text(encoding="utf-8").splitlines()
     headings = [text.strip() for text in head.strip("|").split("|")]
-    for row, line in zip(content(said["compare"]), body, strict=False):
+    for row, line in zip(content(said["compare"])["methods"], body, strict=False):
         cells = dict(zip(headings, (text.strip(" *") for text in line.strip("|").split("|")), strict=True))
         assert cells["method"] == row["name"]
         assert cells["last accuracy %"] == f"{row['last_accuracy'] * 100:.2f} ± {row['last_accuracy_std'] * 100:.2f}"
@@ -131,7 +131,7 @@ def test_a_run_of_several_seeds_is_a_table_with_its_folder(said: dict[str, Answe
 
 
 def test_a_run_in_json_names_its_folder(said: dict[str, Answer]) -> None:
-    numbers = content(said["run"])
+    (numbers,) = content(said["run"])["runs"]
     assert numbers["name"] == "fedacg"
     assert numbers["folder"] == "ran"
     assert numbers["executor"] == "serial"
@@ -146,13 +146,13 @@ def test_an_exported_model_loads_and_is_as_good_as_the_run(said: dict[str, Answe
     with torch.no_grad():
         answers = model((data.test.x.float() / 255 - data.mean[0]) / data.std[0]).argmax(1)
     accuracy = float((answers == data.test.y).float().mean())
-    assert accuracy == pytest.approx(content(said["run"])["accuracy_raw"], abs=1e-6)
+    assert accuracy == pytest.approx(content(said["run"])["runs"][0]["accuracy_raw"], abs=1e-6)
 
 
 def test_report_of_runs_compares_them(said: dict[str, Answer], place: Path) -> None:
-    rows = content(said["report"])
+    rows = content(said["report"])["methods"]
     assert [row["name"] for row in rows] == ["fedacg", "fedavg"]
-    assert rows[0]["accuracy"] == content(said["run"])["accuracy"]
+    assert rows[0]["accuracy"] == content(said["run"])["runs"][0]["accuracy"]
     for name in ("compare.png", "compare.md", "compare.tex"):
         assert (place / "reported" / name).stat().st_size > 0
 
@@ -163,20 +163,20 @@ def test_report_of_a_comparison_repeats_it(said: dict[str, Answer]) -> None:
 
 def test_one_run_given_twice_is_not_two_seeds(said: dict[str, Answer]) -> None:
     answer = said["report twice"]
-    assert answer.returncode == 2 or [row["seeds"] for row in content(answer)] == [1]
+    assert answer.returncode == 2 or [row["seeds"] for row in content(answer)["methods"]] == [1]
 
 
 def test_runs_of_different_scenarios_are_not_seeds_of_one(said: dict[str, Answer]) -> None:
     assert said["other scenario"].returncode == 0, said["other scenario"].stderr
     answer = said["report mixed"]
-    assert answer.returncode == 2 or all(row["seeds"] == 1 for row in content(answer))
+    assert answer.returncode == 2 or all(row["seeds"] == 1 for row in content(answer)["methods"])
 
 
 # ── scenario files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_written_scenario_is_the_same_run_again(said: dict[str, Answer], place: Path) -> None:
-    assert content(said["again"])["name"] == "fedacg"
+    assert content(said["again"])["runs"][0]["name"] == "fedacg"
     assert headway.scenario(place / "again/scenario.toml") == headway.scenario(place / "ran")
     assert (place / "again/scenario.toml").read_text() == (place / "ran/scenario.toml").read_text()
     assert round_lines(place / "again") == round_lines(place / "ran")
@@ -288,7 +288,7 @@ def test_ctrl_c_and_resume_are_as_if_nothing_had_happened(tmp_path: Path) -> Non
     assert not (tmp_path / "stopped/summary.json").exists()
 
     resumed = called(tmp_path, "resume stopped --json")
-    assert content(resumed)["rounds"] == 200
+    assert content(resumed)["runs"][0]["rounds"] == 200
     assert round_lines(tmp_path / "stopped") == round_lines(tmp_path / "whole")
     for name in ("server-0000200.safetensors", "manifest.json"):
         stopped, whole = (tmp_path / run / "checkpoint" / name for run in ("stopped", "whole"))
@@ -304,8 +304,8 @@ def test_ctrl_c_in_a_comparison_and_resume(tmp_path: Path) -> None:
     assert (tmp_path / "stopped/fedavg/seed-0/summary.json").is_file()
     assert len(round_lines(tmp_path / "stopped/fedacg/seed-0")) < 200
 
-    resumed = content(called(tmp_path, "resume stopped --json --quiet"))
-    for row in [*resumed, *(expected := content(whole))]:
+    resumed = content(called(tmp_path, "resume stopped --json --quiet"))["methods"]
+    for row in [*resumed, *(expected := content(whole)["methods"])]:
         assert row.pop("folders")  # the one thing in which they differ
     assert list(map(timeless, resumed)) == list(map(timeless, expected))
     for run in ("fedavg/seed-0", "fedacg/seed-0"):

@@ -159,10 +159,10 @@ def test_costs_are_the_sums_of_the_records() -> None:
     table = Parsed(page(study_of("fedavg", "scaffold", "gradma"))).tables[1]
     costs = [dict(zip(table[0], line, strict=True)) for line in table[1:]]
     for line in costs:
-        assert line["MB down a round"] == "0.10"
-        assert line["MB up a round"] == "0.05"
-        assert line["MB down"] == "1.2"
-        assert line["MB up"] == "0.6"
+        assert line["kB down a round"] == "100.00"
+        assert line["kB up a round"] == "50.00"
+        assert line["kB down"] == "1200.0"
+        assert line["kB up"] == "600.0"
         assert line["local steps"] == "120"
         assert line["seconds training"] == "3.0"
         assert line["seconds evaluating"] == "0.6"
@@ -202,7 +202,7 @@ def test_curves_are_means_and_deviations_over_the_seeds() -> None:
     assert curve["std"] == pytest.approx([abs(a - b) / math.sqrt(2) for a, b in zip(*each, strict=True)], abs=0.006)
     grid = data["grids"][curve["grid"]]
     assert grid["round"] == list(range(1, 13))
-    assert grid["mb"] == pytest.approx([0.15 * number for number in range(1, 13)])
+    assert grid["sent"] == pytest.approx([0.15 * number for number in range(1, 13)])
 
 
 def test_every_setting_is_reported() -> None:
@@ -237,7 +237,7 @@ def test_a_regression_is_reported_by_its_loss() -> None:
     study = study_of("fedavg", "fedacg", numeric=True)
     parsed = Parsed(page(study))
     heads = parsed.tables[0][0]
-    assert heads[1:3] == ["last loss", "against best"]
+    assert heads[1:3] == ["last loss", "smoothed"]
     assert heads[-3:-1] == ["RMSE", "R²"]
     assert not any("accuracy" in head or "client spread" in head for head in heads)
     assert [measure["key"] for measure in parsed.data["measures"]] == ["loss", "rmse", "r2"]
@@ -398,7 +398,7 @@ def test_a_column_of_a_reproduced_table_is_a_comparison_with_its_mark(
     for command in parsed.preformatted:
         again = invoked(command.removeprefix("headway ") + " --json")
         assert again.exit_code == 0, again.output
-    assert [row["accuracy"] for row in json.loads(again.stdout)] == [row["accuracy"] for row in measured]
+    assert [row["accuracy"] for row in json.loads(again.stdout)["methods"]] == [row["accuracy"] for row in measured]
 
     shutil.rmtree(item / "two")
     assert list(load_study([item]).runs) == ["fedacg", "fedavg"]
@@ -509,7 +509,7 @@ def test_differences_are_in_two_lines_and_are_sorted_as_numbers(browser: Any, tm
         for name, results in study.runs.items()
     }
     browser.get(write_page(Study(runs, None), tmp_path / "report.html").as_uri())
-    place = "section:first-of-type tbody td:nth-child(3)"
+    place = "section:first-of-type tbody td:nth-child(4)"
     assert [cell.text.split("\n")[-1] for cell in found(browser, place)] == [
         "distinguishable",
         "best",
@@ -517,9 +517,9 @@ def test_differences_are_in_two_lines_and_are_sorted_as_numbers(browser: Any, tm
     ]
     assert all(cell.text.count("\n") == 1 for cell in found(browser, place) if cell.text != "best")
     names = "section:first-of-type tbody td:first-child"
-    found(browser, "section:first-of-type th:nth-child(3) button")[0].click()
+    found(browser, "section:first-of-type th:nth-child(4) button")[0].click()
     assert [cell.text for cell in found(browser, names)] == ["fedacg", "fedprox", "fedavg"]
-    found(browser, "section:first-of-type th:nth-child(3) button")[0].click()
+    found(browser, "section:first-of-type th:nth-child(4) button")[0].click()
     assert [cell.text for cell in found(browser, names)] == ["fedavg", "fedprox", "fedacg"]
     assert browser.get_log("browser") == []
 

@@ -285,7 +285,7 @@ def test_patience_and_the_best_model_on_the_command_line(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     small = "--model linear --clients 10 --steps 1 --device cpu --executor serial --eval-samples 50 --rate 2 --quiet"
     told = command(f"run fedavg --rounds 60 --patience 2 --keep-best {small} --out one --json")
-    numbers = json.loads(told.stdout)
+    numbers = json.loads(told.stdout)["runs"][0]
     assert numbers["rounds"] < 60
     assert "did not improve in 2 evaluations" in numbers["stopped"]
     again = command("resume one --quiet")
@@ -299,7 +299,7 @@ def test_patience_and_the_best_model_on_the_command_line(tmp_path: Path, monkeyp
         assert all(torch.equal(found[name][key], leaf) for key, leaf in module.state_dict().items())
     assert distance(found["best"], found["model"]) > 0
     assert export("one", "again.safetensors", best=True).read_bytes() == Path("one/best.safetensors").read_bytes()
-    rows = json.loads(command("report one --json --out report").stdout)
+    rows = json.loads(command("report one --json --out report").stdout)["methods"]
     assert rows[0]["stopped"] == [f"seed 0, stopped after round {numbers['rounds']}: {numbers['stopped']}"]
     assert numbers["stopped"] in Path("report/report.html").read_text()
 

@@ -16,12 +16,12 @@ from rich.console import Console
 import headway as hw
 from conftest import experiment
 from headway.bench.measure import HeadwayEngine
-from headway.cli.progress import Bar
 from headway.engine import selection
 from headway.engine.executor import CannotExecute, Executor
 from headway.engine.selection import choose
 from headway.runs import execution
 from headway.runs.files import read_json, write_checked
+from headway.runs.progress import Bar
 from test_resume_with_changes import Stopping
 
 QUICK: dict[str, Any] = {"rounds": 1, "clients": 6, "model": "linear", "steps": 1, "device": "cpu"}

@@ -200,7 +200,7 @@ def test_a_file_that_has_changed_is_refused_on_the_command_line_unless_it_is_mea
     )
     meant = CliRunner().invoke(app, ["resume", str(folder), "--accept-changes", "--json"])
     assert meant.exit_code == 0
-    assert json.loads(meant.stdout)["rounds"] == 2
+    assert json.loads(meant.stdout)["runs"][0]["rounds"] == 2
     changed = ["the training samples", "the test samples"]
     assert read_json(folder / "summary.json")["accepted_changes"] == [{"after round": 1, "changed": changed}]
     assert "headway: goes on from round 1 with what has changed: the training samples, the test samples" in meant.stderr

@@ -14,6 +14,7 @@ from rich.console import Console
 from headway.measure.curves import Crossing, Smoothed, crossing, level_at, top
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.report import tables
+from headway.report.units import UNITS, unit_of_axis, unit_of_column
 from headway.scenario import Scenario
 
 quick = settings(deadline=None, max_examples=60)
@@ -236,7 +237,7 @@ class TestCommonTarget:
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ACCURACY, ROUNDS, TRAFFIC = "smoothed accuracy %", "rounds to", "MB to"
+ACCURACY, ROUNDS, TRAFFIC = "smoothed accuracy %", "rounds to", "kB to"
 
 
 def line(name: str, *summaries: dict[str, Any]) -> dict[str, Any]:
@@ -256,8 +257,8 @@ def cell(row: dict[str, Any], heading: str) -> str:
 
 class TestCells:
     def test_headings_name_the_target(self) -> None:
-        assert {"rounds to 55.0 %", "MB to 55.0 %"} <= set(tables.cells([line("a")])[0])
-        assert {"rounds to target", "MB to target"} <= set(tables.cells([line("a", summary(target=None))])[0])
+        assert {"rounds to 55.0 %", "kB to 55.0 %"} <= set(tables.cells([line("a")])[0])
+        assert {"rounds to target", "kB to target"} <= set(tables.cells([line("a", summary(target=None))])[0])
 
     def test_one_seed_is_a_number_and_several_have_a_deviation(self) -> None:
         several = line(
@@ -276,17 +277,41 @@ class TestCells:
         never = summary(rounds_to_target=None, bytes_to_target=None, bytes_down=2e6, bytes_up=1e6, rounds=80)
         assert cell(line("a", never), ROUNDS) == "80+"
         assert cell(line("a", never, never), ROUNDS) == "80.0+"
-        assert cell(line("a", never), TRAFFIC) == "3.0+"
+        assert cell(line("a", never), "MB to") == "3.0+"
 
     def test_a_target_that_some_seeds_reached_is_a_lower_bound_and_says_how_many(self) -> None:
         never = summary(rounds_to_target=None, bytes_to_target=None, rounds=80)
         assert cell(line("a", summary(rounds_to_target=40, rounds=80), never), ROUNDS) == "60.0+ (1/2 reached)"
 
 
-BEST = line("fedacg", summary(smoothed_accuracy=0.9, rounds_to_target=5))
-WORSE = line("fedavg", summary(smoothed_accuracy=0.7, rounds_to_target=9))
-NEVER = line("fedprox", summary(smoothed_accuracy=0.4, rounds_to_target=None))
+BEST = line("fedacg", summary(smoothed_accuracy=0.9, rounds_to_target=5, bytes_to_target=5000))
+WORSE = line("fedavg", summary(smoothed_accuracy=0.7, rounds_to_target=9, bytes_to_target=9000))
+NEVER = line("fedprox", summary(smoothed_accuracy=0.4, rounds_to_target=None, bytes_to_target=None))
 SCENARIO = Scenario()
+
+
+class TestUnits:
+    @given(st.lists(st.floats(1, 1e15), min_size=1), st.integers(1, 2))
+    def test_every_number_of_a_column_has_two_digits(self, bytes: list[float], digits: int) -> None:
+        """And a larger unit would leave some number without."""
+        unit = unit_of_column(bytes, digits)
+        least, place = min(bytes), 10.0 ** (1 - digits)
+        assert unit.name == "kB" or least / unit.bytes >= place * (1 - 1e-12)
+        larger = [one for one in UNITS if one.bytes > unit.bytes]
+        assert not larger or least / larger[-1].bytes < place * (1 + 1e-12)
+
+    def test_what_was_sent_is_written_in_the_unit_of_its_heading(self) -> None:
+        for bytes, heading, text in (
+            (31_400, "kB to", "31.4"),
+            (83_500_000, "MB to", "83.5"),
+            (7e9, "GB to", "7.0"),
+            (2.5e12, "TB to", "2.5"),
+        ):
+            assert cell(line("a", summary(bytes_to_target=bytes)), heading) == text
+
+    def test_nothing_sent_has_a_unit(self) -> None:
+        assert unit_of_column([0, 0], 1).name == unit_of_axis(0).name == "MB"
+        assert [unit_of_axis(most).name for most in (5e4, 5e6, 5e9, 5e12)] == ["kB", "MB", "GB", "TB"]
 
 
 class TestBest:
@@ -295,11 +320,12 @@ class TestBest:
         head, _, *rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("|")]
         assert [row[place(head, ACCURACY)] for row in rows] == ["70.00", "**90.00**", "40.00"]
         assert [row[place(head, ROUNDS)] for row in rows] == ["9", "**5**", "7+"]
-        assert text.count("**") == 4
+        assert [row[place(head, TRAFFIC)] for row in rows] == ["9.0", "**5.0**", "0.1+"]
+        assert text.count("**") == 6
 
     def test_latex_has_the_best_in_bold_and_nothing_else(self) -> None:
         text = tables.latex([WORSE, BEST, NEVER], SCENARIO)
-        assert re.findall(r"\\textbf\{(.*?)\}", text) == ["90.00", "5"]
+        assert re.findall(r"\\textbf\{(.*?)\}", text) == ["90.00", "5", "5.0"]
         assert next(row for row in text.splitlines() if "textbf" in row).startswith("fedacg & ")
 
     def test_accuracy_and_rounds_may_have_different_winners(self) -> None:
@@ -324,6 +350,16 @@ def shown(rows: list[dict[str, Any]], width: int) -> str:
 
 
 class TestLayout:
+    @pytest.mark.parametrize("width", [30, 40, 60, 80])
+    def test_a_narrow_screen_keeps_the_names_and_the_headline(self, width: int) -> None:
+        names = ("fedacg", "fedprox:mu=0.001+acg:lam=0.85,beta=0.01")
+        text = shown([line(name) for name in names], width)
+        rows = [row.split("  ") for row in text.splitlines()]
+        whole = "".join(row[1].strip() if len(row) > 1 else "" for row in rows)
+        assert all(name in whole for name in names)
+        assert text.count("60.00") >= 2
+        assert max(map(len, text.splitlines())) <= width
+
     def test_every_row_of_markdown_has_as_many_cells_as_the_head(self) -> None:
         rows = [row for row in tables.markdown([BEST, WORSE], SCENARIO).splitlines() if row.startswith("|")]
         assert len(rows) == 4

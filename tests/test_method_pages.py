@@ -21,13 +21,14 @@ from command_line import commands
 from conftest import experiment, played
 from headway.cli.flags import value
 from headway.cli.main import app
-from headway.cli.method_page import NOTES, lacking, logged, page
+from headway.cli.method_page import lacking, logged, page
 from headway.engine.cost import cost
 from headway.errors import UserError
 from headway.methods import catalogue, further, modifiers, server
 from headway.methods.arguments import Momentum, ranges
 from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
+from headway.methods.method_notes import NOTES
 from headway.methods.spelling import defaults, method, pieces
 from headway.scenario import Scenario
 
@@ -121,7 +122,7 @@ def test_a_new_method_has_a_page_before_it_has_notes(monkeypatch: pytest.MonkeyP
 def test_notes_of_what_is_not_there_are_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "fedacg.md").write_text(text, encoding="utf-8")
-    monkeypatch.setattr("headway.cli.method_page.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr("headway.methods.method_notes.resources.files", lambda package: tmp_path)
     with pytest.raises(UserError, match="notes of fedacg"):
         page("fedacg")
 

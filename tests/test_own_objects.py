@@ -456,4 +456,4 @@ def test_the_command_line_says_it_too(tmp_path: Path) -> None:
     assert [line[: len(doubt)] for line in quiet.stderr.splitlines()] == [doubt]
     for answer in (told, quiet):
         assert answer.exit_code == 0
-        assert json.loads(answer.stdout)["name"] == "fedavg"
+        assert json.loads(answer.stdout)["runs"][0]["name"] == "fedavg"

@@ -21,13 +21,13 @@ import torch
 import headway as hw
 from conftest import SMALL, experiment, norm_free, unequal_clients
 from headway.cli import main as commands
-from headway.cli.progress import Bar
 from headway.cli.screen import stderr_console
 from headway.errors import MachineError, UserError
 from headway.random import built
 from headway.runs.folder import failure
 from headway.runs.given import split_settings
 from headway.runs.observer import Unwatched
+from headway.runs.progress import Bar
 from headway.runs.resume import lengthen
 from headway.scenario import Scenario
 

@@ -131,8 +131,8 @@ def test_the_lowest_loss_is_best_in_a_comparison(tmp_path: Path) -> None:
     assert study.target == max(worst)
     assert (0, 1) in tables.best(rows)
     heads, _ = tables.cells(rows)
-    assert heads[1] == "last MAE"
-    assert heads[3] == f"rounds to {study.target:.4g}"
+    assert heads[1:3] == ["last MAE", "smoothed"]
+    assert heads[4] == f"rounds to {study.target:.4g}"
     assert heads[-4:] == ["loss", "RMSE", "R²", "seconds"]
     for written in (tables.markdown(rows, QUICK), tables.latex(rows, QUICK)):
         assert "accuracy" not in written
@@ -219,11 +219,11 @@ def test_the_command_line_compares_and_reports_by_the_headline(numbers: list[str
     out = ["--metrics", "mae", "--seeds", "2", "--out", str(tmp_path / "both")]
     done = CliRunner().invoke(app, ["compare", "fedavg", "fedacg", *numbers, *out, "--json"])
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["methods"]
     assert {row["headline"] for row in rows} == {"last_mae"}
     assert all(row[row["headline"]] > 0 and row["last_mae_std"] >= 0 for row in rows)
     again = CliRunner().invoke(app, ["report", str(tmp_path / "both"), "--out", str(tmp_path / "again"), "--json"])
-    assert json.loads(again.stdout) == rows
+    assert json.loads(again.stdout)["methods"] == rows
     assert "raw MAE" in (tmp_path / "again/report.html").read_text()
 
 

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 import headway
 from conftest import SMALL, norm_free, unequal_clients
-from headway.cli import catalogue, main
-from headway.cli.progress import Bar
+from headway.cli import listing, main
 from headway.engine.serial import Serial
 from headway.methods.catalogue import METHODS, MODIFIERS
 from headway.methods.method import Method
+from headway.runs.progress import Bar
 from headway.tasks.known import classification, tokens
 from headway.tasks.task import Task
 
@@ -62,7 +62,7 @@ def shown(console: Console) -> list[str]:
 
 def test_piped_methods_have_their_equations_in_one_line() -> None:
     lines = said("methods").stdout.splitlines()
-    for entry in catalogue.listed():
+    for entry in listing.listing()["methods"]:
         assert any(entry["equations"] in line for line in lines if line.split()[:1] == [entry["name"]])
     for name in MODIFIERS:
         assert any(line.split()[:1] == [f"+{name}"] for line in lines)
@@ -71,8 +71,8 @@ def test_piped_methods_have_their_equations_in_one_line() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_narrow_terminal_cuts_no_equation(width: int) -> None:
     console = terminal(width)
-    console.print(catalogue.table())
-    every = "".join(entry["equations"] for entry in catalogue.listed())
+    console.print(listing.table(listing.listing()))
+    every = "".join(entry["equations"] for entry in listing.listing()["methods"])
     assert "".join(shown(console)).count("…") == every.count("…")
 
 
@@ -208,6 +208,32 @@ def test_a_narrow_terminal_shortens_the_label_and_not_the_numbers(width: int, se
     assert ("12.5/s" if seconds < 1 else "12.3 s each") in last
     assert "accuracy 45.7%" in last
     assert len(last) <= width
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_bar_of_several_runs_says_how_far_they_are_together(width: int) -> None:
+    """Two runs of 10 rounds: 12 are done and took 2 s each, so 8 are left, which is 16 s."""
+    console = terminal(width)
+    passed = {"seconds_training": 1.5, "seconds_evaluation": 0.5, "accuracy_smoothed": 0.5}
+    with Bar(console, quiet=False, runs=2) as bar:
+        begun(bar, "fedavg")
+        for number in range(1, 11):
+            bar.round({"round": number, **passed})
+        begun(bar, "fedacg")
+        for number in (1, 2):
+            bar.round({"round": number, **passed})
+        bar.progress.refresh()
+    first, *runs = shown(console)[-3:]
+    assert re.match(r"run 2 of 2 .*\b12/20.* 0:16\s*$", first), first
+    assert [line.split()[0] for line in runs] == ["fedavg", "fedacg"]
+    assert all("accuracy 50.0%" in line for line in runs)
+
+
+def test_one_run_has_no_second_line() -> None:
+    console = terminal()
+    with Bar(console, quiet=False, runs=1) as bar:
+        begun(bar)
+    assert not any("run 1" in line for line in shown(console))
 
 
 @pytest.fixture

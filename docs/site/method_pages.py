@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from headway.cli.method_page import lacking, page, price, read_notes
+from headway.cli.method_page import lacking, page, price
 from headway.errors import UserError
 from headway.methods.catalogue import FAMILIES, METHODS
+from headway.methods.method_notes import read_notes
 from headway.methods.spelling import method
 
 ROOT = Path(__file__).parents[2]

@@ -17,21 +17,26 @@ from headway.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
     from headway import report
+    from headway.data.own_partition import split
     from headway.deploy.data import read_samples
     from headway.deploy.flower import client_app, server_app
     from headway.errors import UserError
     from headway.methods import broadcast, local, objective, server, wire
     from headway.methods.broadcast import lookahead, vector
+    from headway.methods.listed import list_methods
     from headway.methods.local import sgd
     from headway.methods.method import Method
     from headway.methods.objective import proximal, task
     from headway.methods.server import average, interpolation, momentum
     from headway.methods.spelling import method
     from headway.methods.wire import Wire, plain
+    from headway.models.networks import list_models
     from headway.report.inside.write import analyse
     from headway.runs.callbacks.early_stopping import EarlyStopping
     from headway.runs.callbacks.keep_best import KeepBest
     from headway.runs.callbacks.run import Run
+    from headway.runs.export import export
+    from headway.runs.grid import Grid, compare_grid
     from headway.runs.load import load_run
     from headway.runs.result import Result
     from headway.runs.resume import resume
@@ -52,6 +57,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bounds",
     "EarlyStopping",
+    "Grid",
     "KeepBest",
     "Method",
     "Metric",
@@ -70,7 +76,11 @@ __all__ = [
     "broadcast",
     "client_app",
     "compare",
+    "compare_grid",
+    "export",
     "interpolation",
+    "list_methods",
+    "list_models",
     "load_run",
     "local",
     "lookahead",
@@ -87,6 +97,7 @@ __all__ = [
     "server_app",
     "sgd",
     "simulate",
+    "split",
     "sweep",
     "task",
     "tracker",
@@ -97,6 +108,7 @@ __all__ = [
 _SLOTS = ("broadcast", "objective", "local", "server", "wire")
 
 _HOMES = {
+    "headway.data.own_partition": ("split",),
     "headway.deploy.data": ("read_samples",),
     "headway.deploy.flower": ("client_app", "server_app"),
     "headway.errors": ("UserError",),
@@ -111,6 +123,10 @@ _HOMES = {
     "headway.runs.callbacks.early_stopping": ("EarlyStopping",),
     "headway.runs.callbacks.keep_best": ("KeepBest",),
     "headway.runs.callbacks.run": ("Run",),
+    "headway.methods.listed": ("list_methods",),
+    "headway.models.networks": ("list_models",),
+    "headway.runs.export": ("export",),
+    "headway.runs.grid": ("Grid", "compare_grid"),
     "headway.runs.load": ("load_run",),
     "headway.runs.result": ("Result",),
     "headway.runs.resume": ("resume",),

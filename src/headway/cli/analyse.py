@@ -27,9 +27,9 @@ def analyse(
 ) -> None:
     """Compare a round's local models: similarity, divergence, loss surface, curvature, accuracy; write report.html."""
     refuse_ranks("analyse")
-    from headway.cli.progress import Bar
     from headway.report.inside.write import analyse as analysed
     from headway.report.page.write import write_page
+    from headway.runs.progress import Bar
     from headway.runs.study import load_study
 
     with Bar(stderr_console(), quiet=True) as bar:

@@ -1,66 +1,48 @@
-"""The catalogue on the screen: a table of all methods, a page for one."""
+"""The catalogue: what all methods cost, and a page on the screen for one."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from headway.cli.completion import Names
+from headway.cli.listing import ListedMethod, Listing
 from headway.engine.cost import Cost, cost
 from headway.methods.arguments import ranges
-from headway.methods.catalogue import METHODS, MODIFIERS
+from headway.methods.catalogue import METHODS, MODIFIERS, Entry
 from headway.methods.method import SLOTS, Method
+from headway.methods.method_notes import purpose
 from headway.methods.privacy import guarantee
 from headway.methods.relatives import relatives
 from headway.methods.spelling import chosen, defaults, method, pieces
-from headway.runs.costs import CostRecord, as_record
+from headway.runs.costs import as_record
 
 
-class ListedMethod(CostRecord):
-    """A method of the catalogue as plain data, with its costs."""
-
-    name: str
-    equations: str
-    arguments: Mapping[str, object]
-
-
-def listed() -> list[ListedMethod]:
-    """Every method of the catalogue."""
-    return [
-        {
-            "name": name,
-            "equations": _equations(entry.build),
-            "arguments": defaults(entry),
-            **as_record(cost(entry.build())),
-        }
-        for name, entry in METHODS.items()
-    ]
+def measured() -> Listing:
+    """Every method and modifier of the catalogue; what a method costs is counted on a round of it."""
+    methods: list[ListedMethod] = []
+    for name, entry in METHODS.items():
+        price = as_record(cost(entry.build()))
+        methods.append(
+            {
+                "name": name,
+                "equations": _equations(entry.build),
+                "purpose": purpose(name),
+                "arguments": defaults(entry),
+                **price,
+            }
+        )
+    return {
+        "methods": methods,
+        "modifiers": [{"name": name, "equations": _equations(one.build)} for name, one in MODIFIERS.items()],
+    }
 
 
 def _equations(build: Callable[..., Method]) -> str:
     return (inspect.getdoc(build) or "").splitlines()[0]
-
-
-def table() -> Table:
-    found = Table(
-        box=box.SIMPLE_HEAD,
-        caption="traffic, state and memory in multiples of the model; passes in multiples of FedAvg's",
-        caption_justify="left",
-    )
-    for name in ("method", "equations", "down", "up", "client state", "server memory", "passes"):
-        justify: Literal["left", "right"] = "left" if name in ("method", "equations") else "right"
-        found.add_column(name, no_wrap=name == "method", justify=justify, overflow="fold")
-    for name, entry in METHODS.items():
-        found.add_row(name, Text(_equations(entry.build)), *cost_columns(cost(entry.build())).values())
-    for name, modifier in MODIFIERS.items():
-        found.add_row(f"+{name}", Text(_equations(modifier.build)))
-    return found
 
 
 def show(spelled: str, console: Console) -> None:
@@ -100,3 +82,45 @@ def slot_rows(built: Method) -> list[tuple[str, str]]:
 def cost_columns(price: Cost) -> dict[str, str]:
     """A price with three digits, under the headings of tables and pages."""
     return {name.replace("_", " "): f"{number:.3g}" for name, number in dataclasses.asdict(price).items()}
+
+
+def names() -> Names:
+    """All that has a name, for the completion of a shell."""
+    from headway.data.participation import SAMPLINGS
+    from headway.data.partition import PARTITIONS
+    from headway.data.sources import SOURCES
+    from headway.models.networks import NETWORKS
+
+    data: dict[str, str] = {}
+    for name, source in SOURCES.items():
+        data |= {name: source.summary} if source.optional or not source.argument else {}
+        data |= {f"{name}:": source.summary} if source.argument else {}
+    partitions: dict[str, str] = {}
+    for name, rule in PARTITIONS.items():
+        partitions |= {name: rule.help} if rule.argument is None or rule.by_user else {}
+        partitions |= {f"{name}:": rule.help} if rule.argument is not None or rule.by_user else {}
+    return {
+        "methods": {name: {"help": purpose(name), "options": _options(entry)} for name, entry in METHODS.items()},
+        "modifiers": {
+            name: {"help": _equations(entry.build), "options": _options(entry)} for name, entry in MODIFIERS.items()
+        },
+        "models": dict.fromkeys(NETWORKS, ""),
+        "data": data,
+        "partitions": partitions,
+        "samplings": {
+            name + (":" if entry.argument.startswith(":") else ""): entry.help for name, entry in SAMPLINGS.items()
+        },
+    }
+
+
+def _options(entry: Entry) -> dict[str, str]:
+    """The arguments of a method, each with its range and its default."""
+    allowed = ranges(entry.build)
+    return {
+        name: "; ".join(
+            filter(
+                None, [str(allowed[name]).replace("value", name) if name in allowed else "", f"{default} by default"]
+            )
+        )
+        for name, default in defaults(entry).items()
+    }

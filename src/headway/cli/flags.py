@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar, get_type_hints
 
 import typer
 
+from headway.cli.completion import of_setting
 from headway.errors import UserError, shown
 from headway.scenario import Scenario, explained, field_type
 
@@ -34,6 +35,7 @@ def _parameter(setting: dataclasses.Field[object]) -> inspect.Parameter:
         show_default=False,
         metavar=f"<{kind.__name__}>" if kind in _NUMBERS else None,
         rich_help_panel=setting.metadata["group"].capitalize(),
+        autocompletion=None if kind is bool else of_setting(setting.name, setting.metadata.get("among", ())),
     )
     read: type = str if kind in _NUMBERS else kind
     return inspect.Parameter(

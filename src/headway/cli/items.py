@@ -111,8 +111,8 @@ class _Line:
 
 def dry_run(plan: Plan, trial: bool, as_json: bool) -> None:
     """Each run with its bytes, and its time where it was measured."""
-    from headway.cli.progress import Bar
     from headway.papers import cost_estimate
+    from headway.runs.progress import Bar
 
     measured = cost_estimate.time_by_trial(Bar(stderr_console(), quiet=True)) if trial else None
     lines = _lines(plan, measured or cost_estimate.unknown_time)

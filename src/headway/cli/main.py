@@ -1,4 +1,4 @@
-"""headway run, compare, resume, export, report, scenario, methods, show.
+"""headway run, compare, resume, export, report, scenario, methods, show, completion.
 
 Those in files of their own: analyse, reproduce, sweep, privacy, theory, data, deploy, bench.
 """
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headway.cli import analyse, bench, data, deploy, privacy, reproduce, sweep, theory
+from headway.cli import analyse, bench, completion, data, deploy, grids, listing, privacy, reproduce, sweep, theory
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
+from headway.cli.outcome import show_run, show_study, tell_failures
 from headway.cli.ranks import (
     MAX_RESTARTS,
     RANK_TIMEOUT,
@@ -28,12 +29,11 @@ from headway.cli.ranks import (
     refuse_ranks,
     started_alone,
 )
-from headway.cli.screen import ENDLESS, JSON, TRACK, print_json, screen, stderr_console
-from headway.errors import RunsFailed, UserError
+from headway.cli.screen import ENDLESS, JSON, TRACK, listed, print_json, screen, stderr_console
+from headway.errors import UserError
 from headway.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
-    from headway.measure.numbers import MethodNumbers
     from headway.runs.result import Result
     from headway.runs.study import Study
     from headway.scenario import Scenario
@@ -54,7 +54,11 @@ app.command()(sweep.sweep)
 app.command()(privacy.privacy)
 app.command()(theory.theory)
 
-METHOD = typer.Argument(help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85", show_default=False)
+METHOD = typer.Argument(
+    help="fedacg, fedacg:lam=0.9,beta=0.001 or fedprox+acg:lam=0.85",
+    show_default=False,
+    autocompletion=completion.methods,
+)
 SCENARIO = typer.Option("--scenario", help="a TOML file, a run folder, or a name such as fashion/dir0.3/60x10%")
 OUT = typer.Option("--out", help="folder for the results; a new one under runs/ by default", show_default=False)
 QUIET = typer.Option("--quiet", help="no progress bar")
@@ -93,7 +97,7 @@ def run(
         refuse_ranks(f"run with {chosen.seeds} seeds", ranks)
         _compare([name], chosen, _folder(out, name), json, quiet, track)
         return 0
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.start import simulate
 
     folder = _folder(out, name) if out is not None or started_alone() else folder_of_ranks(name)
@@ -108,7 +112,7 @@ def run(
             name, chosen, out=folder, observer=bar, track=track or (), ranks=ranks, rank_timeout=rank_timeout
         )
     if show:
-        _finish_run(result, json)
+        show_run(result, json)
     return 0
 
 
@@ -117,6 +121,7 @@ def run(
 def compare(
     methods: Annotated[list[str], METHOD],
     scenario: Annotated[str, SCENARIO] = "",
+    vary: Annotated[list[str] | None, grids.VARY] = None,
     out: Annotated[Path | None, OUT] = None,
     tune_budget: Annotated[int | None, sweep.TUNE_BUDGET] = None,
     grid: Annotated[list[str] | None, sweep.TUNE_GRID] = None,
@@ -130,7 +135,12 @@ def compare(
     from headway.scenario import scenario as made
 
     chosen = made(scenario, **settings)
-    _compare(methods, chosen, _folder(out, "compare"), json, quiet, track, tune_budget, grid or None)
+    if vary:
+        if tune_budget is not None or grid:
+            raise UserError("--vary and --tune-budget are not for one command; tune in each scenario by itself")
+        grids.compare(methods, chosen, vary, _folder(out, "grid"), json, quiet, track or [])
+    else:
+        _compare(methods, chosen, _folder(out, "compare"), json, quiet, track, tune_budget, grid or None)
 
 
 def _compare(
@@ -143,15 +153,16 @@ def _compare(
     tune_budget: int | None = None,
     grid: list[str] | None = None,
 ) -> None:
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.tuning.compare import compare as compared
 
-    with Bar(stderr_console(), quiet, choosing=scenario.executor == "auto" and not as_json) as bar, resumable(folder):
+    choosing, runs = scenario.executor == "auto" and not as_json, len(methods) * scenario.seeds
+    with Bar(stderr_console(), quiet, choosing, runs if tune_budget is None else 1) as bar, resumable(folder):
         study = compared(
             methods, scenario, tune_budget=tune_budget, grid=grid, out=folder, observer=bar, track=track or ()
         )
-    _report(study, folder, as_json)
-    _tell_failures(study)
+    show_study(study, folder, as_json)
+    tell_failures(study)
 
 
 @app.command()
@@ -161,30 +172,48 @@ def resume(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="go on although the data has changed since; it is recorded")
     ] = False,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", help="go on to this many rounds, also with a finished run")
+    ] = None,
     ranks: Annotated[int | None, RANKS] = None,
     max_restarts: Annotated[int, MAX_RESTARTS] = 0,
     rank_timeout: Annotated[float | None, RANK_TIMEOUT] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> int:
-    """Go on with a run or a comparison from its last checkpoint."""
-    from headway.runs.study import is_study
+    """Go on with a run or a comparison from its last checkpoint; to more rounds with --rounds."""
+    from headway.runs.study import is_study, lengthen_study
 
     console = stderr_console()
+    if (run / "grid.json").is_file():
+        refuse_ranks("resume of a grid", ranks)
+        _refuse_more_rounds(rounds, "go on with its comparisons one by one")
+        grids.resume(run, json, quiet, track or (), accept_changes)
+        return 0
     if not is_study(run) and is_to_be_launched(ranks):
+        _refuse_more_rounds(rounds)
         from headway.runs.load import scenario_of_run
 
         return launched(ranks or 1, max_restarts, run, scenario_of_run(run).deterministic)
     if is_study(run):
         refuse_ranks("resume of a comparison", ranks)
+        if rounds is not None:
+            lengthen_study(run, rounds)
         study = _resumed_study(run, console, quiet, track or (), accept_changes)
-        _report(study, run, json)
-        _tell_failures(study)
+        show_study(study, run, json)
+        tell_failures(study)
     elif not started_alone() or ranks is not None:
+        _refuse_more_rounds(rounds)
         _resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
     else:
-        _finish_run(_resumed_run(run, console, quiet, track or (), accept_changes), json)
+        show_run(_resumed_run(run, console, quiet, track or (), accept_changes, rounds), json)
     return 0
+
+
+def _refuse_more_rounds(rounds: int | None, advice: str = "give more rounds in one process, then use ranks") -> None:
+    """Ranks and grids go on with runs as they are."""
+    if rounds is not None:
+        raise UserError(f"rounds is {rounds}, which is for a run or a comparison; {advice}")
 
 
 def _resume_together(
@@ -198,7 +227,7 @@ def _resume_together(
     json: bool,
 ) -> None:
     """Go on as one rank of several; rank 0 shows how."""
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.runs.resume import resume as resumed
 
     show = this_rank() == 0
@@ -207,34 +236,38 @@ def _resume_together(
             folder, observer=bar, track=track, accept_changes=accept, ranks=ranks, rank_timeout=rank_timeout
         )
     if show:
-        _finish_run(result, json)
+        show_run(result, json)
 
 
 def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
-    from headway.cli.progress import Bar
-    from headway.runs.study import is_finished, load_study, resume_study
+    from headway.runs.progress import Bar
+    from headway.runs.study import load_study, resume_study, unfinished
     from headway.runs.tuned import is_being_tuned
     from headway.tuning.compare import resume_tuning
 
-    with Bar(console, quiet) as bar, resumable(folder):
-        if is_being_tuned(folder):
+    if is_being_tuned(folder):
+        with Bar(console, quiet) as bar, resumable(folder):
             return resume_tuning(folder, bar, track, accept)
-        if not is_finished(folder):
+    left = unfinished(folder)
+    with Bar(console, quiet, runs=left) as bar, resumable(folder):
+        if left:
             return resume_study(folder, bar, track, accept)
         study = load_study([folder], observer=bar, verified=True)
         bar.tell(f"{folder} is finished; nothing is left to do")
         return study
 
 
-def _resumed_run(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Result:
-    from headway.cli.progress import Bar
+def _resumed_run(
+    folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool, rounds: int | None
+) -> Result:
     from headway.runs.folder import finished
     from headway.runs.load import recorded
+    from headway.runs.progress import Bar
     from headway.runs.resume import resume as resumed
 
     with Bar(console, quiet) as bar, resumable(folder):
-        if not (folder / "scenario.toml").is_file() or not finished(folder):
-            return resumed(folder, observer=bar, track=track, accept_changes=accept)
+        if not (folder / "scenario.toml").is_file() or not finished(folder) or rounds is not None:
+            return resumed(folder, rounds=rounds, observer=bar, track=track, accept_changes=accept)
         result = recorded(folder, bar, verified=True)
         how = "" if result.stopped is None else f": it was stopped after round {len(result.records)}, {result.stopped}"
         bar.tell(f"{folder} is finished{how}; nothing is left to do")
@@ -253,8 +286,8 @@ def export(
     ] = False,
 ) -> None:
     """Write the run's model as a safetensors state dict."""
-    from headway.cli.progress import Bar
     from headway.runs.export import export as exported
+    from headway.runs.progress import Bar
 
     target = out or run / ("best.safetensors" if best else "model.safetensors")
     path = exported(run, target, Bar(stderr_console(), quiet=True), best=best)
@@ -270,13 +303,22 @@ def report(
     tuned: Annotated[
         bool, typer.Option("--tuned", help="rate, decays, batch, steps and clipping may differ between methods")
     ] = False,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="settings in which runs differ, such as rate; a row for each value")
+    ] = None,
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """A page (report.html), tables and a picture of finished or unfinished runs."""
-    from headway.cli.progress import Bar
+    """A page (report.html), tables and a picture of finished or unfinished runs, up to the end of the shortest."""
+    from headway.runs.progress import Bar
     from headway.runs.study import load_study
 
-    _report(load_study(runs, tuned, Bar(stderr_console(), quiet=True)), out, json)
+    if len(runs) == 1 and (runs[0] / "grid.json").is_file():
+        if by or tuned:
+            raise UserError(f"{runs[0]} is a grid, which knows in what its runs differ; leave --by and --tuned out")
+        grids.report(runs[0], out, json)
+        return
+    told = [name.replace("-", "_") for given in by or () for name in listed(given) or ()]
+    show_study(load_study(runs, tuned, Bar(stderr_console(), quiet=True), by=told), out, json)
 
 
 @app.command()
@@ -296,10 +338,9 @@ def scenario(
 
 @app.command()
 def methods(json: Annotated[bool, JSON] = False) -> None:
-    """List every method with what it costs."""
-    from headway.cli import catalogue
-
-    print_json(catalogue.listed()) if json else screen(ENDLESS).print(catalogue.table())
+    """List every method with what it is for and what it costs."""
+    content = listing.listing()
+    print_json(content["methods"]) if json else screen(ENDLESS).print(listing.table(content))
 
 
 @app.command()
@@ -316,6 +357,19 @@ def show(
     from headway.cli import catalogue
 
     catalogue.show(method, screen(ENDLESS))
+
+
+@app.command("completion")
+def complete(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            help="bash or zsh", show_default=False, autocompletion=lambda incomplete: list(completion.SCRIPTS)
+        ),
+    ],
+) -> None:
+    """Print what a shell needs to complete methods, models, data and flags: eval "$(headway completion bash)"."""
+    typer.echo(completion.script(shell), nl=False)
 
 
 def _version(requested: bool) -> None:
@@ -335,63 +389,12 @@ def common(
     pass
 
 
-def _finish_run(result: Result, as_json: bool) -> None:
-    if as_json:
-        print_json({**result.summary, "folder": str(result.folder)})
-        return
-    from headway.measure.summary import over_seeds
-
-    _print_table([over_seeds(result.method, [result.summary])], result.scenario)
-    if result.stopped is not None:
-        typer.echo(f"stopped after round {len(result.records)}: {result.stopped}")
-    _tell_privacy([result])
-    typer.echo(f"run: {result.folder}")
-
-
-def _tell_privacy(results: Sequence[Result]) -> None:
-    """What was spent on each method that is private; seeds of one method that ran as long spend the same."""
-    told = {
-        f"privacy: {one.method} has spent epsilon {one.summary['epsilon']:.4g} at delta {one.summary['delta']:g} in "
-        f"{len(one.records)} rounds"
-        for one in results
-        if "epsilon" in one.summary
-    }
-    for line in sorted(told):
-        typer.echo(line)
-
-
-def _print_table(rows: Sequence[MethodNumbers], scenario: Scenario) -> None:
-    from headway.report import tables
-
-    console = screen()
-    console.print(tables.terminal(rows, scenario, console.width))
-
-
-def _report(study: Study, folder: Path, as_json: bool) -> None:
-    """The report in the folder, and the table on standard output."""
-    from headway import report
-
-    written = report.write(study, folder)
-    rows = study.summary()
-    if as_json:
-        print_json(rows)
-        return
-    _print_table(rows, next(iter(study.runs.values()))[0].scenario)
-    if study.note:
-        typer.echo(study.note)
-    _tell_privacy([run for runs in study.runs.values() for run in runs])
-    typer.echo(f"page:    {written.page}\npicture: {written.picture}\ntables:  {written.markdown}, {written.latex}")
-
-
-def _tell_failures(study: Study) -> None:
-    if count := len(study.failed):
-        raise RunsFailed(f"{count} run{'s' if count > 1 else ''} failed; the table is of the others")
-
-
 def main() -> None:
     """The command line. How it ends stands in `ending`."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # Greek letters must not stop a pipe that cannot take them
     keep_freed_memory()
-    sys.exit(answered(lambda: app(standalone_mode=False)))
+    if completion.VARIABLE in os.environ:
+        completion.ready_for_shell()
+    sys.exit(answered(lambda: app(standalone_mode=False, complete_var=completion.VARIABLE)))

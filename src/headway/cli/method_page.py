@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
@@ -16,22 +15,12 @@ from headway.engine.experiment import Experiment
 from headway.errors import UserError, nearest
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, Entry
+from headway.methods.method_notes import NOTES, read_notes
 from headway.methods.spelling import defaults, method
 from headway.records import RoundRecord
 from headway.runs.start import simulate
 from headway.scenario import Scenario
 
-NOTES = (
-    "Symbols",
-    "Arguments",
-    "What is logged",
-    "Details that matter",
-    "What the authors' program does differently",
-    "Tested",
-    "Run it",
-    "Source",
-)
-"""The headings that a file of notes may have. The text before the first says what the method is for."""
 REQUIRED = ("Details that matter", "What the authors' program does differently", "Tested")
 """The headings without which a method's page is not finished."""
 
@@ -58,18 +47,6 @@ def page(name: str) -> str:
     }
     written = [f"## {heading}\n\n{text}" for heading, text in sections.items() if text]
     return "\n\n".join([f"# {name}", *filter(None, [summary]), *written]) + "\n"
-
-
-def read_notes(name: str) -> tuple[str, dict[str, str]]:
-    """(what the method is for, the text under each heading); both empty where a method has no notes."""
-    file = resources.files("headway.methods").joinpath("notes", f"{name}.md")
-    if not file.is_file():
-        return "", {}
-    summary, *pieces = re.split(r"^## (.+)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    notes = {heading: text.strip("\n") for heading, text in zip(pieces[::2], pieces[1::2], strict=True)}
-    if unknown := [heading for heading in notes if heading not in NOTES]:
-        raise UserError(f"the notes of {name} have the heading '{unknown[0]}'; allowed: {', '.join(NOTES)}")
-    return summary.strip("\n"), notes
 
 
 def lacking(name: str) -> list[str]:

@@ -275,10 +275,10 @@ def _command(context: typer.Context) -> str:
 
 def _run(plan: Plan, folder: Path, output: Output, command: str) -> None:
     """Run what is missing in the folder, and print the table."""
-    from headway.cli.progress import Bar
     from headway.papers.local_models import analyse_runs
     from headway.papers.reproduce import reproduce as reproduced
     from headway.papers.written import write
+    from headway.runs.progress import Bar
 
     choosing = not output.json and any(one.scenario.executor == "auto" for one in plan.runs)
     with resumable(folder, again=True):

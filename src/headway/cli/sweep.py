@@ -46,7 +46,7 @@ def sweep(
 ) -> None:
     """Try every combination of a grid; choose the best by samples held out of training, never by the test set."""
     refuse_ranks("sweep")
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.scenario import scenario as made
     from headway.tuning import sweep as sweeps
 

@@ -50,7 +50,7 @@ def theory(
 ) -> None:
     """What a paper's theorems allow and promise on a problem, beside practice; on convex ones beside measured gaps."""
     refuse_ranks("theory")
-    from headway.cli.progress import Bar
+    from headway.runs.progress import Bar
     from headway.scenario import scenario as made
     from headway.theory.bounds import bounds
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from headway.data import columns
 from headway.data.columns import Tensors
 from headway.data.federation import Samples
+from headway.data.loaders import without_loader
 from headway.errors import UserError, nearest, shown
 from headway.tasks.task import IGNORED
 
@@ -97,6 +98,7 @@ def _can_hold(dtype: torch.dtype, number: float) -> bool:
 
 def samples_of(source: object, reading: Reading) -> Samples:
     """Samples of a pair of arrays, or of a map-style torch dataset."""
+    source = without_loader(source, reading.what)
     if is_pair(source):
         x = _arrays(source[0], reading, "input")
         y = _arrays(source[1], reading, "target")

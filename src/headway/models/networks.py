@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -15,7 +17,10 @@ from headway.models.small import cnn, fednag_cnn, gradma_mlp, linear, mlp, pfl_c
 from headway.models.staged import Staged
 from headway.models.vgg import vgg9, vgg11
 
-__all__ = ["NETWORKS", "Staged", "network"]
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["NETWORKS", "Staged", "list_models", "network"]
 
 NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "linear": linear,
@@ -36,6 +41,14 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "gpt-char": gpt_char,
     "gpt-char-small": gpt_char_small,
 }
+
+
+def list_models() -> pandas.DataFrame:
+    """Every network that has a name, and what it is."""
+    import pandas
+
+    rows = {name: {"what": (inspect.getdoc(make) or "").partition("\n")[0]} for name, make in NETWORKS.items()}
+    return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 
 
 def network(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -4,5 +4,6 @@
 """
 
 from headway.report.folder import Report, write
+from headway.report.grid.folder import GridReport, write_grid
 
-__all__ = ["Report", "write"]
+__all__ = ["GridReport", "Report", "write", "write_grid"]

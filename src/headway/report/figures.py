@@ -1,4 +1,4 @@
-"""The headline metric over rounds and over megabytes; and how every picture looks."""
+"""The headline metric over rounds and over bytes sent; and how every picture looks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headway.measure.numbers import MethodNumbers
 from headway.measure.over_clients import MEASURED
 from headway.records import RoundRecord, value_of
 from headway.report.clients import are_measured
+from headway.report.units import unit_of_axis
 from headway.runs.study import Study
 
 if TYPE_CHECKING:
@@ -104,8 +105,13 @@ def shrunk(path: Path) -> Path:
     return path
 
 
-def _megabytes(record: RoundRecord) -> float:
-    return float(record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
+def _sent(record: RoundRecord) -> float:
+    return float(record["bytes_down_total"] + record["bytes_up_total"])
+
+
+def most_sent(study: Study) -> float:
+    """The most bytes that a run of a study sent, down and up."""
+    return max((_sent(one.records[-1]) for seeds in study.runs.values() for one in seeds if one.records), default=0.0)
 
 
 def _draw(axes: Axes, study: Study, place: Place) -> None:
@@ -155,6 +161,11 @@ def _falls_far(study: Study) -> bool:
 
 
 def compare_picture(study: Study, path: Path) -> Path:
+    """Write the picture of a comparison."""
+    return save(compare_figure(study), path)
+
+
+def compare_figure(study: Study) -> Figure:
     """The headline metric, smoothed (thick) and raw (thin), ± one deviation over seeds, and the target.
 
     Of short runs the raw metric is thick too: what is smoothed would be behind it. A third panel shows the
@@ -166,12 +177,12 @@ def compare_picture(study: Study, path: Path) -> Path:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     with matplotlib.rc_context({"font.size": 11}):
-        rows = study.summary()
+        rows, unit = study.summary(), unit_of_axis(most_sent(study))
         figure = blank(16 if are_measured(rows) else 11, max(4.4, 0.21 * len(study.runs)))
         left, right = _panels(figure, rows)
         for axes, place, label in (
             (left, a_round, "communication round"),
-            (right, _megabytes, "megabytes sent, down and up"),
+            (right, lambda record: _sent(record) / unit.bytes, f"{unit.name} sent, down and up"),
         ):
             _draw(axes, study, place)
             if study.target is not None:
@@ -192,4 +203,4 @@ def compare_picture(study: Study, path: Path) -> Path:
             f"{scenario.data}, {scenario.partition}, {in_words(scenario)}",
             fontsize=11,
         )
-        return save(figure, path)
+        return figure

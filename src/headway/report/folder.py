@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.errors import UserError, shown
 from headway.report import figures, tables
 from headway.report.clients import as_csv
 from headway.report.page.write import write_page
@@ -30,15 +31,16 @@ class Report:
     """clients.csv: a line of numbers over clients for each run, and whether they were measured or are a proxy."""
 
 
-def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:
+def write(of: Study | Result | Sequence[Result], folder: str | Path, by: Sequence[str] = ()) -> Report:
     """Write a page, a picture, tables and numbers over clients of a comparison, or of runs made one by one.
 
     >>> write(headway.compare(["fedavg", "fedacg"], rounds=30), "report").page
     >>> write([headway.simulate("fedavg"), headway.load_run("runs/mine")], "report").picture
 
+    Runs that were made one by one may differ in the settings that `by` names, such as ("rate",): a row for each value.
     No round is trained and no data is read for it: all numbers are those that the runs recorded.
     """
-    study = _as_study(of)
+    study = _as_study(of, by)
     place = ensure_folder(as_path("folder", folder))
     rows, scenario = study.summary(), next(iter(study.runs.values()))[0].scenario
     note = " ".join(study.note.splitlines())
@@ -58,7 +60,9 @@ def write(of: Study | Result | Sequence[Result], folder: str | Path) -> Report:
     return report
 
 
-def _as_study(of: Study | Result | Sequence[Result]) -> Study:
+def _as_study(of: Study | Result | Sequence[Result], by: Sequence[str]) -> Study:
     if isinstance(of, Study):
+        if by:
+            raise UserError(f"by is {shown(by)}; it is for runs that were made one by one, not for a comparison")
         return of
-    return study_of([of] if isinstance(of, Result) else of)
+    return study_of([of] if isinstance(of, Result) else of, by=by)

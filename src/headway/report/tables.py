@@ -16,6 +16,7 @@ from headway.data.participation import in_words
 from headway.measure.headline import Headline, common_headline, headline, metrics_in
 from headway.measure.numbers import MethodNumbers, number_of
 from headway.report.clients import about_clients, client_columns, with_deviation
+from headway.report.units import unit_of_column
 from headway.scenario import Scenario
 
 
@@ -104,6 +105,7 @@ def _of_headline(rows: Sequence[MethodNumbers], first: Headline) -> list[Column]
     smooth = any(number_of(row, first.key) != number_of(row, other.key) for row in rows)
     return [
         _metric(first.words, first.key, first, leads=True),
+        *([_metric(f"{other.words.partition(' ')[0]}{first.unit}", other.key, first)] if smooth else []),
         Column(AGAINST, lambda row: _against(row, "against_best", first.scale, first.digits)),
         Column(
             f"rounds to {mark}",
@@ -111,15 +113,31 @@ def _of_headline(rows: Sequence[MethodNumbers], first: Headline) -> list[Column]
             ("rounds_to_target", 1),
         ),
         Column(ROUNDS_AGAINST, lambda row: _against(row, "rounds_against_best", 1, digits)),
-        Column(
-            f"MB to {mark}",
-            lambda row: _to_target(
-                row, "bytes_to_target", row["bytes_to_target_each"], 1e-6, 1, row["bytes_down"] + row["bytes_up"]
-            ),
-        ),
-        Column("MB a round", lambda row: f"{row['bytes_per_round'] / 1e6:.2f}"),
-        *([_metric(f"{other.words.partition(' ')[0]}{first.unit}", other.key, first)] if smooth else []),
+        *_of_traffic(rows, mark),
         _metric(f"{kind}{first.unit}", f"best_{first.metric}", first),
+    ]
+
+
+def _of_traffic(rows: Sequence[MethodNumbers], mark: str) -> list[Column]:
+    """What was sent to reach the target, and in a round."""
+    whole = [row["bytes_down"] + row["bytes_up"] for row in rows]
+    known = [number_of(row, "bytes_to_target") or total for row, total in zip(rows, whole, strict=True)]
+    to_target = unit_of_column(known, 1)
+    a_round = unit_of_column((row["bytes_per_round"] for row in rows), 2)
+    return [
+        Column(
+            f"{to_target.name} to {mark}",
+            lambda row: _to_target(
+                row,
+                "bytes_to_target",
+                row["bytes_to_target_each"],
+                1 / to_target.bytes,
+                1,
+                row["bytes_down"] + row["bytes_up"],
+            ),
+            ("bytes_to_target", 1),
+        ),
+        Column(f"{a_round.name} a round", lambda row: f"{row['bytes_per_round'] / a_round.bytes:.2f}"),
     ]
 
 
@@ -155,7 +173,7 @@ def cells(rows: Sequence[MethodNumbers]) -> tuple[list[str], list[list[str]]]:
 
 
 def best(rows: Sequence[MethodNumbers]) -> set[tuple[int, int]]:
-    """(row, column) of the best headline and of the fewest rounds to the target.
+    """(row, column) of the best headline, and of the fewest rounds and bytes to the target.
 
     Of equal ones all; of runs that did not come to their end none.
     """
@@ -218,26 +236,42 @@ def _widths(head: list[str], body: list[list[str]]) -> list[int]:
     return [max(len(part) for line in [head, *body] for part in line[at].split("\n")) + 3 for at in range(len(head))]
 
 
+_LEAST, _NAME = 2, 24
+"""How many columns there always are, and how wide the names of methods are where there is little room."""
+
+
 def _fitting(widths: Sequence[int], width: int) -> list[int]:
-    """Columns that have room, the first ones before the others; the first three are always there."""
+    """Columns that have room, the first ones before the others."""
     taken, found = 0, []
     for column, wide in enumerate(widths):
-        if column < 3 or taken + wide < width:
+        if column < _LEAST or taken + wide < width:
             found.append(column)
             taken += wide
     return found
 
 
 def terminal(rows: Sequence[MethodNumbers], scenario: Scenario, width: int) -> Table:
-    """The table for a screen of `width` columns; where they do not fit, cells get two lines and some are left out."""
+    """The table for a screen of `width` columns; where they do not fit, cells get two lines and some are left out.
+
+    The name of a method always stays: where there is little room, a long one gets several lines.
+    """
     head, body = cells(rows)
     bold = best(rows)
     table = Table(box=box.SIMPLE_HEAD, caption=_whole_caption(rows, scenario), caption_justify="left")
-    if sum(_widths(head, body)) >= width:
+    widths = _widths(head, body)
+    if sum(widths) >= width:
         head, body = _narrowed(head, body)
-    shown = _fitting(_widths(head, body), width)
+        names, *others = _widths(head, body)
+        widths = [min(names, min(_NAME, width // 2 - 1) + 3), *others]
+    shown = _fitting(widths, width)
     for column in shown:
-        table.add_column(head[column], justify="left" if column == 0 else "right", no_wrap=column > 0)
+        table.add_column(
+            head[column],
+            justify="left" if column == 0 else "right",
+            no_wrap=column > 0,
+            overflow="fold",
+            min_width=widths[0] - 3 if column == 0 else None,
+        )
     for at, line in enumerate(body):
         texts = (Text(line[column], style="bold" if (at, column) in bold else "") for column in shown)
         table.add_row(*texts)

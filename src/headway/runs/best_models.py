@@ -18,7 +18,7 @@ from pathlib import Path
 
 import safetensors.torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from headway.errors import DamagedRun, UserError
 from headway.records import RoundRecord
@@ -59,11 +59,6 @@ class BestModels:
     def last(self) -> BestModels:
         """The best one alone."""
         return replace(self, models=self.models[-1:])
-
-
-def as_bytes(module: nn.Module) -> bytes:
-    """A state dict as safetensors; tensors that share memory are written under each of their names."""
-    return safetensors.torch.save({name: tensor.clone().contiguous() for name, tensor in module.state_dict().items()})
 
 
 def read(run: Path) -> BestModels | None:

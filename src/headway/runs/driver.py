@@ -50,13 +50,14 @@ from headway.runs.files import write_checked
 from headway.runs.folder import ROUNDS, UNCHECKED
 from headway.runs.job import Job, check_unchanged, start_of
 from headway.runs.load import best_module
+from headway.runs.observer import closing
 from headway.runs.result import Result
 from headway.runs.stopping import StopRequest, heed_signals
 
 
 def drive(job: Job) -> Result:
     """Train a run to its end, saving as it goes."""
-    with all_or_none(job.ranks):
+    with all_or_none(job.ranks), closing(job.observer):
         experiment, folder, tell = job.experiment, job.folder, job.observer.tell
         if folder is None and experiment.scenario.keep_checkpoints is not None:
             every = experiment.scenario.keep_checkpoints

@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 
 from headway.data.federation import Federation
-from headway.data.sources.files import user_cache
 from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
@@ -31,6 +30,7 @@ from headway.runs.environment import hardware_and_versions, processor
 from headway.runs.files import checksum, read_checked, sealed_json
 from headway.runs.settings import SAME_WORK, without
 from headway.trees import leaves_of, named_leaves
+from headway.user_cache import cache_of
 
 CHOOSING = ("auto", "graphed")
 """Names that leave the choice to a stopwatch."""
@@ -99,12 +99,7 @@ def of_clients_alone(requested: str, experiment: Experiment, size: int) -> str:
 def _path(experiment: Experiment, requested: str) -> Path | None:
     """The file of this work on this machine; None where there is no place for it."""
     with contextlib.suppress(Exception):  # a user's model or slot may not even have a repr
-        named = os.environ.get("HEADWAY_CACHE")
-        return (
-            (Path(named) if named else user_cache())
-            / "executors"
-            / f"{checksum(_about(experiment, requested))[:32]}.json"
-        )
+        return cache_of("executors") / f"{checksum(_about(experiment, requested))[:32]}.json"
     return None
 
 

@@ -6,34 +6,32 @@ from pathlib import Path
 
 import safetensors.torch
 
-from headway.errors import UserError, shown
+from headway.errors import UserError
 from headway.runs import best_models, checkpoint, roster
-from headway.runs.best_models import as_bytes
-from headway.runs.files import as_path, write_atomically
+from headway.runs.files import as_path
 from headway.runs.folder import read as read_folder
 from headway.runs.load import load_run, scenario_of_run
+from headway.runs.model_files import as_bytes, model_path, write_bytes, write_model
 from headway.runs.observer import Observer
+from headway.runs.result import Result
 
 
-def export(run: str | Path, path: str | Path, observer: Observer | None = None, *, best: bool = False) -> Path:
+def export(run: str | Path | Result, path: str | Path, observer: Observer | None = None, *, best: bool = False) -> Path:
     """Write the model's state dict (parameters and buffers, under the module's own names, in the run's type).
 
-    A tensor that stands under two names is written under both. `best`: the model of the best round, where it was kept.
+    `run` is a folder or a result. A tensor that
+    stands under two names is written under both. `best`: the model of the best round, where it was kept.
     """
-    target = as_path("path", path)
-    if not target.name:
-        raise UserError(f"path is {shown(path)}; it must be the name of a file, such as 'model.safetensors'")
+    target = model_path(path)
+    if isinstance(run, Result):
+        return write_model(run.best_model if best else run.model, target)
     folder = as_path("run", run)
     if (folder / roster.NAME).is_file() and scenario_of_run(folder).model == "own":
         content = _of_sites(folder, best)
     else:
         found = load_run(folder, observer=observer)
         content = as_bytes(found.best_model if best else found.model)
-    try:
-        write_atomically(target, content)
-    except OSError as fault:
-        raise UserError(f"{target} cannot be written: {fault.strerror}") from None
-    return target
+    return write_bytes(content, target)
 
 
 def _of_sites(folder: Path, best: bool) -> bytes:

@@ -8,6 +8,7 @@ from typing import TypedDict, cast
 
 from torch import nn
 
+from headway.data.own_partition import split
 from headway.data.own_samples import Padding
 from headway.data.own_tests import OwnClients
 from headway.errors import UserError, shown
@@ -53,10 +54,30 @@ _SETTINGS = {"model": str, "clients": Integral, "task": str, "metrics": str}
 
 
 def split_settings(settings: Mapping[str, object], **given: object) -> tuple[dict[str, object], OwnObjects]:
-    """(settings, objects): a model that is named and clients that are counted are settings of the scenario."""
+    """(settings, objects): a model that is named and clients that are counted are settings of the scenario.
+
+    One dataset is shared among a number of clients by the partition that is given with it.
+    """
+    if "data" in settings and not isinstance(settings["data"], str):
+        settings, given = _shared(settings, given)
     named = {name for name, kind in _SETTINGS.items() if isinstance(given.get(name), kind)}
     objects = own_objects(**{name: value for name, value in given.items() if name not in named})
     return {**settings, **{name: given[name] for name in named}}, objects
+
+
+def _shared(settings: Mapping[str, object], given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Settings and objects in which one dataset has become that of each client."""
+    left, clients = dict(settings), given.get("clients")
+    data, partition, seed = left.pop("data"), left.pop("partition", None), left.pop("split_seed", 0)
+    if not isinstance(partition, str) or not isinstance(clients, Integral):
+        raise UserError(
+            f"data is {shown(data)}; a dataset of your own needs a partition and a number of clients beside it: "
+            "data=…, partition='dirichlet:0.3', clients=20"
+        )
+    if not isinstance(seed, Integral):
+        raise UserError(f"split_seed is {shown(seed)}; it must be a whole number")
+    padding = cast(Padding, given.get("padding"))
+    return left, {**given, "clients": split(data, partition, int(clients), seed=int(seed), padding=padding)}
 
 
 def given_again(scenario: Scenario, **given: object) -> OwnObjects:

@@ -6,12 +6,14 @@ import contextlib
 import inspect
 import sys
 import warnings
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Protocol
 
 from headway.engine.experiment import Experiment
 from headway.errors import UserError, shown
 from headway.records import RoundRecord
+from headway.runs.shown import NotebookProgress, TerminalProgress, progress_of_python
 
 
 class Observer(Protocol):
@@ -65,10 +67,20 @@ _HOOKS = {"begins": 3, "round": 1, "tell": 1}
 """The methods of an observer, and with how many arguments each is called."""
 
 
+@contextlib.contextmanager
+def closing(observer: Observer) -> Iterator[None]:
+    """A run, after which the bar that `as_observer` made is closed."""
+    try:
+        yield
+    finally:
+        if isinstance(observer, TerminalProgress | NotebookProgress):
+            observer.close()
+
+
 def as_observer(given: Observer | None) -> Observer:
-    """A user's observer, checked; `Unwatched` where none is given."""
+    """A user's observer, checked; where none is given a bar in a terminal or a notebook, else `Unwatched`."""
     if given is None:
-        return Unwatched()
+        return progress_of_python() or Unwatched()
     if not all(can_be_called(getattr(given, name, None), count) for name, count in _HOOKS.items()):
         raise UserError(
             f"observer is {shown(given)}; it must have the methods begins(experiment, done, executor), round(record) "

@@ -11,14 +11,18 @@ from headway.runs.files import ensure_folder, write_atomically, write_checked
 from headway.runs.folder import finished, seal, sealed
 from headway.scenario import Scenario
 
-_LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part"}
+_LEFT_OVER = {"scenario.toml.part", "study.json", "study.json.part", "grid.json", "grid.json.part"}
 """What a kill in the middle of `reserve` leaves; it is written over."""
 
 
 def reserve(
-    folder: Path, scenario: Scenario, study: Sequence[str] | None = None, tuning: Mapping[str, object] | None = None
+    folder: Path,
+    scenario: Scenario,
+    study: Sequence[str] | None = None,
+    tuning: Mapping[str, object] | None = None,
+    grid: Mapping[str, object] | None = None,
 ) -> Path:
-    """Make the folder of a run, or of a study of these methods; an error where it is in use.
+    """Make the folder of a run, of a study of these methods, or of a grid; an error where it is in use.
 
     `tuning` is what the methods of a study are to be tuned with, before they are run.
 
@@ -38,6 +42,10 @@ def reserve(
             write_checked(folder / "study.json", {"methods": list(study), "scenario": seal(scenario), **about})
         else:
             (folder / "study.json").unlink(missing_ok=True)
+        if grid is not None:
+            write_checked(folder / "grid.json", grid)
+        else:
+            (folder / "grid.json").unlink(missing_ok=True)
         write_atomically(folder / "scenario.toml", sealed(scenario))
     return folder
 
@@ -54,7 +62,7 @@ def check_free(folder: Path) -> None:
 
 def give_back(folder: Path) -> None:
     """Remove a reserved folder in which no run has begun, so that the corrected command can have it."""
-    reserved = {"scenario.toml", "study.json"}
+    reserved = {"scenario.toml", "study.json", "grid.json"}
     if {file.name for file in folder.iterdir()} <= reserved:
         for name in reserved:
             (folder / name).unlink(missing_ok=True)

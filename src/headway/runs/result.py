@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,14 @@ from torch import nn
 from headway.engine.evaluation import ClientTable
 from headway.engine.privacy import DELTA
 from headway.errors import UserError
+from headway.measure.headline import headline, metrics_in
+from headway.measure.numbers import number_of
 from headway.measure.summary import summarise
 from headway.records import RoundRecord
 from headway.runs.costs import CostRecord
+from headway.runs.model_files import write_model
 from headway.runs.summary import Summary
+from headway.runs.views import Picture, views
 from headway.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -48,6 +53,19 @@ class Result:
     callbacks: tuple[object, ...] = field(default=(), repr=False)
     """The callbacks that were given, as the run left them; a run that was loaded has none."""
     make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """`Result(fedacg on fashion, seed 0: accuracy 85.1 % after 80 rounds)`."""
+        done, of = len(self.records), self.scenario.rounds
+        rounds = f"{done} rounds" if done == of else f"{done} of {of} rounds"
+        numbers = self.summary
+        lead = headline(metrics_in(numbers)[0], numbers["headline"].startswith("smoothed_"))
+        level = number_of(numbers, lead.key)
+        text = "" if level is None else f"{lead.words.removesuffix(' %')} {lead.target(level)} after "
+        return f"Result({self.method} on {self.scenario.data}, seed {self.scenario.seed}: {text}{rounds})"
+
+    def _repr_html_(self) -> str:
+        return views().html(self) if self.records else escape(repr(self))
 
     @cached_property
     def model(self) -> nn.Module:
@@ -98,6 +116,18 @@ class Result:
         names = None if self.records else ["round"]
         found = pandas.DataFrame(self.records, columns=names).set_index("round")
         return found.drop(columns="metrics", errors="ignore")
+
+    def plot(self) -> Picture:
+        """The curves over rounds and over bytes sent; a notebook shows it, `save(path)` writes it."""
+        return views().plot(self)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write a page, tables and a picture into a folder; the path of the page."""
+        return views().report(self, folder)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the model's state dict as safetensors."""
+        return write_model(self.model, path)
 
     def table(self) -> pandas.DataFrame:
         """The run's numbers, one to a line."""

@@ -10,13 +10,13 @@ from torch import nn
 
 from headway.data.own_samples import Padding
 from headway.engine.process_group import joined
-from headway.errors import UserError
+from headway.errors import UserError, shown
 from headway.methods.method import Method
 from headway.runs import packed, roster
 from headway.runs.callbacks.hooks import Callbacks, hooked
 from headway.runs.driver import drive
 from headway.runs.files import as_path, write_atomically
-from headway.runs.folder import finished, sealed
+from headway.runs.folder import finished, manifest, sealed
 from headway.runs.given import Clients, Metrics, given_again
 from headway.runs.job import Job, check_unchanged
 from headway.runs.load import experiment_of, loaded, scenario_of_run, warned_if_unchecked
@@ -32,6 +32,7 @@ from headway.tasks.known import OwnTask
 def resume(
     run: str | Path,
     *,
+    rounds: int | None = None,
     method: Method | None = None,
     model: str | nn.Module | None = None,
     clients: Clients | None = None,
@@ -47,6 +48,9 @@ def resume(
     rank_timeout: float | None = None,
 ) -> Result:
     """Go on with a run from its last checkpoint; a finished one is loaded. What lies after the checkpoint is redone.
+
+    `rounds` gives the run more rounds than it began with, finished or not; its numbers are those of a run that had them
+    from the start. It is refused where the rates follow from the number of rounds.
 
     A run that a callback stopped is finished: `stopped` of its result says why. Data, model and method must be those
     that the run began with; `accept_changes` goes on with others, and records it. Callbacks are given again. `ranks`
@@ -75,6 +79,13 @@ def resume(
             padding=padding,
         )
         experiment = experiment_of(folder, method, own)
+        if rounds is not None:
+            check_may_go_on(folder, rounds)
+            if together.size > 1:
+                raise UserError(f"rounds is {rounds}; give more rounds in one process, then go on with ranks")
+            check_unchanged(folder, experiment, observer, accept_changes)
+            lengthen(folder, rounds)
+            experiment = experiment_of(folder, method, own)
         if together.size > 1:
             return go_on_together(experiment, folder, observer, called, watching, together, accept_changes)
     if finished(folder):
@@ -90,6 +101,22 @@ def check_lengthens(scenario: Scenario) -> None:
             f"schedule '{scenario.schedule}' goes over the run's rounds, so one of more rounds is another run; say "
             f"when it ends: {scenario.schedule}{',' if ':' in scenario.schedule else ':'}rounds=N"
         )
+
+
+def check_may_go_on(folder: Path, rounds: object) -> None:
+    """Refuse a number of rounds to which a run cannot go on."""
+    scenario, kept = scenario_of_run(folder), manifest(folder)
+    if type(rounds) is not int or rounds < scenario.rounds:
+        raise UserError(f"rounds is {shown(rounds)}; {folder} has {scenario.rounds}, so give a larger whole number")
+    scenario.changed(rounds=rounds)
+    if kept is not None and finished(folder) and kept["round"] < scenario.rounds:
+        reason = kept.get("stopped") or "it had reached its target"
+        raise UserError(
+            f"rounds is {rounds}, but {folder} ended after round {kept['round']} of {scenario.rounds} ({reason}); "
+            "start a run without what ended it"
+        )
+    if scenario.rounds < rounds:
+        check_lengthens(scenario)
 
 
 def lengthen(run: str | Path, rounds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -27,6 +28,7 @@ from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
 from headway.scenario import scenario as scenario_of
 from headway.tasks.known import OwnTask
+from headway.typed_settings import Settings
 
 
 def simulate(
@@ -45,22 +47,25 @@ def simulate(
     track: str | Sequence[str] = (),
     ranks: int | None = None,
     rank_timeout: float | None = None,
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Result:
     """Run one method on one scenario, with one seed.
 
     >>> simulate("fedacg", rounds=30).rounds["accuracy"]
     >>> simulate("fedacg", model=my_module, clients=my_datasets, test=my_test_set, rounds=30)
 
+    >>> simulate("fedacg", data=my_dataset, partition="dirichlet:0.3", clients=20, test=my_test_set, rounds=30)
+
     `model` is a name or a module. `clients` is a number (of clients to share the scenario's data) or one dataset for
-    each client. `task` is a name, or a loss of your own: f(output, target) → one number a sample. `metrics` are names,
-    functions of (output, target) or metrics of torchmetrics, the headline first. `padding` is the number
-    that fills samples of different lengths, or one for each name. `out` is a folder that keeps the run, so that
-    `resume` and `load_run` find it. `callbacks` are functions, which are called with the run after every round, or
-    objects with any of on_start(run), on_round(run) and on_end(run). `track` names trackers: "tensorboard",
-    "tensorboard:DIR", "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT". `ranks` are the processes that torchrun has
-    started with this program, each of which trains its part of every cohort; `rank_timeout` is after how many seconds
-    of silence one is given up. Where `out` holds the same run already, ranks go on with it.
+    each client, in order or by name; `data` is a name, or one dataset, which a `partition` shares among them.
+    `task` is a name, or a loss of your own: f(output, target) → one number a sample. `metrics` are names, functions
+    of (output, target) or metrics of torchmetrics, the headline first. `padding` is the number that fills samples
+    of different lengths, or one for each name. `out` is a folder that keeps the run, so that `resume` and
+    `load_run` find it. `callbacks` are functions, which are called with the run after every round, or objects with
+    any of on_start(run), on_round(run) and on_end(run). `track` names trackers: "tensorboard", "tensorboard:DIR",
+    "mlflow", "mlflow:URI", "wandb", "wandb:PROJECT". `ranks` are the processes that torchrun has started with this
+    program, each of which trains its part of every cohort; `rank_timeout` is after how many seconds of silence one
+    is given up. Where `out` holds the same run already, ranks go on with it.
     """
     together = joined(ranks, rank_timeout)
     with together_to_the_end(together):

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headway.errors import CallbackError, Diverged, UserError, shown
 from headway.measure.against_best import beside_best
 from headway.measure.headline import Headline, common_headline
-from headway.measure.numbers import MethodNumbers, RunNumbers
+from headway.measure.numbers import MethodNumbers, RunNumbers, number_of
 from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import copies
-from headway.runs.files import as_path, read_checked, slug
-from headway.runs.fingerprints import TASK, judged_by
-from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished
+from headway.runs.files import as_path, read_checked, slug, write_atomically, write_checked
+from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished, seal, sealed
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import catalogue_method, checked_method
 from headway.runs.load import recorded
-from headway.runs.observer import Observer, Unwatched
+from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.result import Result
+from headway.runs.resume import check_lengthens, check_may_go_on, lengthen
 from headway.runs.series import PlannedRun, Series, seeded
-from headway.runs.settings import COMPARABLE, TUNED
+from headway.runs.settings import TUNED
+from headway.runs.side_by_side import side_by_side
 from headway.runs.trackers.tracking import trackers
-from headway.runs.tuned import Tuned, is_being_tuned, note_in, tuned_in
+from headway.runs.tuned import Tuned, is_being_tuned, note_in, request_in, tuned_in
+from headway.runs.views import Picture, views
 from headway.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,20 @@ class Study:
     """A line for each run that failed; the note has them too."""
     tuned: tuple[Tuned, ...] = ()
     """What was chosen for each method, where all were tuned before; the note has it too."""
+    by: tuple[str, ...] = ()
+    """Settings in which its rows may differ."""
+
+    def __repr__(self) -> str:
+        """`Study(fedavg 82.4 %, fedacg 85.1 %: smoothed accuracy, 3 seeds)`."""
+        rows, lead = self.summary(), self.headline
+        levels = [(row["name"], number_of(row, lead.key)) for row in rows]
+        each = ", ".join(name if level is None else f"{name} {lead.target(level)}" for name, level in levels)
+        seeds = max(row["seeds"] for row in rows)
+        words = lead.words.removesuffix(" %")
+        return f"Study({each}: {words}, {seeds} seed{'s' if seeds > 1 else ''})"
+
+    def _repr_html_(self) -> str:
+        return views().html(self)
 
     @property
     def target(self) -> float | None:
@@ -59,6 +79,30 @@ class Study:
     def headline(self) -> Headline:
         """The number that its tables and pictures lead with."""
         return common_headline(one.summary for seeds in self.runs.values() for one in seeds)
+
+    @property
+    def rounds(self) -> pandas.DataFrame:
+        """One row for each method, seed and round."""
+        import pandas
+
+        every = {
+            (name, one.scenario.seed): one.rounds for name, seeds in self.runs.items() for one in seeds if one.records
+        }
+        return pandas.concat(every, names=["method", "seed"])
+
+    def table(self) -> pandas.DataFrame:
+        """The numbers of each method, one to a line."""
+        import pandas
+
+        return pandas.DataFrame({row["name"]: pandas.Series(row, dtype=object) for row in self.summary()})
+
+    def plot(self) -> Picture:
+        """The curves over rounds and over bytes sent; a notebook shows it, `save(path)` writes it."""
+        return views().plot(self)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write a page, tables and a picture into a folder; the path of the page."""
+        return views().report(self, folder)
 
     def summary(self) -> list[MethodNumbers]:
         """One entry for each method: means and deviations over its seeds, and what it is against the best."""
@@ -122,12 +166,12 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether every run of a study is finished."""
+def unfinished(folder: Path) -> int:
+    """How many runs of a study are not finished."""
     if is_being_tuned(folder):
-        return False
+        return len(_names(folder)) * scenario_in(folder).seeds
     seeds = seeded(scenario_in(folder))
-    return all(finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
+    return sum(not finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
 
 
 def is_study(folder: Path) -> bool:
@@ -177,6 +221,13 @@ def resume_study(
     folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
+    scenario, names = _of_catalogue(folder)
+    series = Series(as_observer(observer), track, accept_changes=accept_changes)
+    return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
+
+
+def _of_catalogue(folder: Path) -> tuple[Scenario, list[str]]:
+    """The scenario and the methods of a study that needs nothing from Python; another is refused."""
     scenario, names = scenario_in(folder), _names(folder)
     own = [name for name in names if catalogue_method(name) is None]
     own += [f"its own {what}" for what in ("data", "model") if getattr(scenario, what) == "own"]
@@ -185,8 +236,30 @@ def resume_study(
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
             f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
         )
-    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
-    return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
+    return scenario, names
+
+
+def lengthen_study(folder: Path, rounds: int) -> None:
+    """Give every run of a study more rounds than it has; `resume_study` then goes on with them."""
+    scenario, names = _of_catalogue(folder)
+    if is_being_tuned(folder):
+        raise UserError(f"{folder} is still being tuned; resume it first, and then go on to more rounds")
+    places = [_place(folder, name, one.seed) for name in names for one in seeded(scenario)]
+    begun = [place for place in places if (place / "scenario.toml").is_file()]
+    if rounds < scenario.rounds:
+        raise UserError(f"rounds is {rounds}; {folder} has {scenario.rounds}, so give a larger number")
+    for place in begun:
+        check_may_go_on(place, rounds)
+    if rounds > scenario.rounds:
+        check_lengthens(scenario)
+    for place in begun:
+        lengthen(place, rounds)
+    changed = scenario.changed(rounds=rounds)
+    tuning = request_in(folder)
+    about = {"methods": names} | ({} if tuning is None else {"tuning": tuning})
+    write_checked(folder / "study.json", about)  # without the seal: a kill leaves one of both scenarios
+    write_atomically(folder / "scenario.toml", sealed(changed))
+    write_checked(folder / "study.json", {**about, "scenario": seal(changed)})
 
 
 def run_all(
@@ -270,18 +343,24 @@ def _note(folder: Path) -> str:
 
 
 def load_study(
-    folders: Sequence[Path], tuned: bool = False, observer: Observer | None = None, verified: bool = False
+    folders: Sequence[Path],
+    tuned: bool = False,
+    observer: Observer | None = None,
+    verified: bool = False,
+    by: Sequence[str] = (),
 ) -> Study:
     """Finished or unfinished runs from their folders; the folder of a study or of a paper's column stands for its runs.
 
     `tuned`: settings of the training may differ between methods; in a column of a paper they do. `observer` hears
-    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too.
+    where the numbers of a run could not be checked. `verified`: checkpoints and splits are checked too. `by`: settings
+    in which the runs may differ; each combination is a row of its own. Runs of different length are shown up to the
+    end of the shortest.
     """
     folders = [as_path("run", folder) for folder in folders]
     notes = list(dict.fromkeys(filter(None, map(_note, folders))))
     places = {place.resolve(): place for folder in folders for place in _places(folder)}
     results = [recorded(place, verified=verified) for place in places.values()]
-    study = study_of(results, tuned or bool(notes), notes)
+    study = study_of(results, tuned or bool(notes), notes, by)
     chosen = [one for folder in folders if is_study(folder) for one in tuned_in(folder)]
     study = dataclasses.replace(study, tuned=tuple(chosen))
     if not all(result.checked for result in results):
@@ -289,62 +368,18 @@ def load_study(
     return study
 
 
-def study_of(results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = ()) -> Study:
-    """Runs that were made one by one, side by side; `tuned` as of `load_study`. `notes` stand beside every number."""
+def study_of(
+    results: Sequence[Result], tuned: bool = False, notes: Sequence[str] = (), by: Sequence[str] = ()
+) -> Study:
+    """Runs that were made one by one, side by side; `tuned` and `by` as of `load_study`.
+
+    `notes` stand beside every number.
+    """
     failed = [
         _failure(f"{result.method}, seed {result.scenario.seed}", reason)
         for result in results
         if result.folder is not None and (reason := failure(result.folder)) is not None
     ]
-    runs = _side_by_side(results, TUNED if tuned else frozenset())
-    return Study(runs, None, "; ".join([*notes, *failed, *_stopped(runs)]), tuple(failed))
-
-
-def _side_by_side(results: Sequence[Result], tuned: Set[str]) -> dict[str, list[Result]]:
-    """The runs with at least one finished round by method; those that cannot stand in one table are refused."""
-    runs: dict[str, list[Result]] = {}
-    begun = [result for result in results if result.records]
-    for result in begun:
-        _check_comparable(begun[0], result, tuned)
-        seeds = runs.setdefault(result.method, [])
-        if seeds:
-            _check_comparable(seeds[0], result, frozenset())
-        if twin := next((one for one in seeds if one.scenario.seed == result.scenario.seed), None):
-            raise UserError(
-                f"{_where(result)}: {result.method} with seed {result.scenario.seed} is in {_where(twin)} too; report "
-                "one of the two"
-            )
-        seeds.append(result)
-    if not runs:
-        raise UserError("there is no run with a finished round to report")
-    return runs
-
-
-def _where(result: Result) -> str:
-    return str(result.folder or "a run in memory")
-
-
-def _check_comparable(one: Result, other: Result, tuned: Set[str]) -> None:
-    """Refuse runs that differ in more than method, seed, execution, and what was tuned with the method."""
-    mine, theirs = one.scenario.as_dict(), other.scenario.as_dict()
-    known = [method for method in map(catalogue_method, (one.method, other.method)) if method is not None]
-    suggested = {name for method in known for name in method.suggests}
-    for name in sorted((mine.keys() | theirs.keys()) - COMPARABLE.union(tuned, suggested)):
-        if mine.get(name) != theirs.get(name):
-            advice = "; --tuned lets it differ between methods" if name in TUNED and one.method != other.method else ""
-            raise UserError(
-                f"{_where(one)} and {_where(other)} are not comparable: "
-                f"{name} is {mine.get(name)} and {theirs.get(name)}{advice}"
-            )
-    _check_judged_alike(one, other)
-
-
-def _check_judged_alike(one: Result, other: Result) -> None:
-    """Refuse runs on other samples, or with another loss or metric of one's own: a scenario has their names only."""
-    if one.folder is None or other.folder is None or one.folder == other.folder:
-        return
-    mine, theirs = (judged_by(result.folder) for result in (one, other) if result.folder is not None)
-    differ = [name for name, found in mine.items() if theirs.get(name, found) != found]
-    if differ:
-        what = "judged differently" if all(name.startswith(TASK) for name in differ) else "run on different data"
-        raise UserError(f"{_where(one)} and {_where(other)} are not comparable: they were {what} ({', '.join(differ)})")
+    runs, shortened = side_by_side(results, TUNED if tuned else frozenset(), by)
+    said = "; ".join([*notes, *failed, *shortened, *_stopped(runs)])
+    return Study(runs, None, said, tuple(failed), by=tuple(by))

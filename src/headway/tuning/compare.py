@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -38,6 +39,7 @@ from headway.tuning.results import Sweep
 from headway.tuning.sweep import check_plan, sweep_in
 from headway.tuning.table import scored
 from headway.tuning.written import write_tables
+from headway.typed_settings import Settings
 
 FOLDER = "tuning"
 """Where the sweeps of a comparison are kept, in its folder."""
@@ -59,7 +61,7 @@ def compare(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
 

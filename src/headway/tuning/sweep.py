@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
@@ -29,6 +30,7 @@ from headway.tuning.halving import Stage, stages
 from headway.tuning.request import Request, reserve
 from headway.tuning.results import Sweep
 from headway.tuning.runner import Runner
+from headway.typed_settings import Settings
 
 
 def sweep(
@@ -45,7 +47,7 @@ def sweep(
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
-    **settings: object,
+    **settings: Unpack[Settings],
 ) -> Sweep:
     """Train every candidate of a grid and choose the best by held-out samples of the clients.
 

@@ -16,6 +16,7 @@ from typing import IO, BinaryIO
 import numpy as np
 
 from headway.errors import UserError
+from headway.user_cache import user_cache
 
 FREELY = 1 << 30
 """Bytes that any file may unpack to; the largest published set, EMNIST, unpacks to half of that."""
@@ -47,11 +48,6 @@ def readable(where: Path | str) -> Iterator[None]:
         yield
     except OSError as fault:
         raise UserError(f"{fault.filename or where} cannot be read: {cause(fault)}") from None
-
-
-def user_cache() -> Path:
-    """The folder for files that can be downloaded again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 
 
 def named_folder(given: str | None) -> Path:

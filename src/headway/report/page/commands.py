@@ -65,19 +65,19 @@ def _tuned(study: Study) -> bool:
 def commands(study: Study) -> list[str]:
     """One `headway compare` for all methods with equal settings, and a report over them where there are several."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for name, results in study.runs.items():
+    for results in study.runs.values():
         by_flags: dict[tuple[str, ...], list[int]] = {}
         for one in results:
             by_flags.setdefault(_group(one), []).append(one.scenario.seed)
         for flags, numbers in by_flags.items():
             for given in _seeds(sorted(numbers)):
-                groups.setdefault((flags, tuple(given)), []).append(name)
+                groups.setdefault((flags, tuple(given)), []).append(results[0].method)
     made = []
     for number, ((flags, seeds), names) in enumerate(groups.items(), 1):
         out = ["--out", f"runs/again-{number}" if len(groups) > 1 else "runs/again"]
         made.append(shlex.join(["headway", "compare", *names, *flags, *seeds, *out]))
     if len(groups) > 1:
         folders = (f"runs/again-{number}" for number in range(1, len(groups) + 1))
-        tuned = ["--tuned"] if _tuned(study) else []
-        made.append(shlex.join(["headway", "report", *folders, *tuned, "--out", "report"]))
+        differ = ["--by", ",".join(study.by)] if study.by else ["--tuned"] if _tuned(study) else []
+        made.append(shlex.join(["headway", "report", *folders, *differ, "--out", "report"]))
     return made

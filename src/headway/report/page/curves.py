@@ -12,15 +12,17 @@ import numpy as np
 from headway.measure.curves import common
 from headway.measure.headline import headline, metrics_of
 from headway.records import MetricRecord, RoundRecord, value_of
+from headway.report.figures import most_sent
+from headway.report.units import Unit, unit_of_axis
 from headway.runs.result import Result
 from headway.runs.study import Study
 
 
 class Grid(TypedDict):
-    """Where points of a curve are: their rounds, and the megabytes sent up to these."""
+    """Where points of a curve are: their rounds, and the bytes sent up to these, in the unit of all curves."""
 
     round: list[int]
-    mb: list[float]
+    sent: list[float]
 
 
 class Curve(TypedDict):
@@ -58,6 +60,8 @@ class Curves(TypedDict):
     """All that page.js reads."""
 
     target: float | None
+    unit: str
+    """The unit of what was sent."""
     measures: list[Measure]
     grids: list[Grid]
     methods: list[MethodCurves]
@@ -138,18 +142,18 @@ def _thinned(points: list[list[RoundRecord]]) -> list[list[RoundRecord]]:
     return points[::step] + (points[-1:] if (len(points) - 1) % step else [])
 
 
-def _megabytes(records: Sequence[RoundRecord]) -> float:
+def _sent(records: Sequence[RoundRecord], unit: Unit) -> float:
     sent = sum(record["bytes_down_total"] + record["bytes_up_total"] for record in records) / len(records)
-    return float(f"{sent / 1e6:.6g}")
+    return float(f"{sent / unit.bytes:.6g}")
 
 
-def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid]) -> Curve | None:
+def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid], unit: Unit) -> Curve | None:
     points = _thinned(common([one.records for one in seeds], drawn.key))
     if not points:
         return None
     grid: Grid = {
         "round": [records[0]["round"] for records in points],
-        "mb": [_megabytes(records) for records in points],
+        "sent": [_sent(records, unit) for records in points],
     }
     if grid not in grids:
         grids.append(grid)
@@ -166,18 +170,19 @@ def curves(study: Study, notes: dict[str, str]) -> Curves:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     grids: list[Grid] = []
-    drawn = _drawn(study)
+    drawn, unit = _drawn(study), unit_of_axis(most_sent(study))
     methods: list[MethodCurves] = [
         {
             "name": name,
             "note": notes.get(name, ""),
-            "curves": {what.key: one for what in drawn if (one := _curve(seeds, what, grids)) is not None},
+            "curves": {what.key: one for what in drawn if (one := _curve(seeds, what, grids, unit)) is not None},
         }
         for name, seeds in study.runs.items()
     ]
     there = {key for method in methods for key in method["curves"]}
     return {
         "target": None if study.target is None else study.headline.scale * study.target,
+        "unit": unit.name,
         "measures": [what.measure(judged) for what in drawn if what.key in there],
         "grids": grids,
         "methods": methods,

@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   const svg = at("chart"), tip = at("tip"), plot = at("plot");
-  const AXES = { round: "communication round", mb: "megabytes sent, down and up" };
+  const AXES = { round: "communication round", sent: `${data.unit} sent, down and up` };
   const EDGE = { left: 58, right: 18, top: 14, bottom: 44 };
   const state = { measure: data.measures[0]?.key, axis: "round", band: true, log: false, hidden: new Set(), chosen: null };
   let view = null; // what was drawn last: visible methods and both scales
@@ -179,11 +179,11 @@
       const name = make("td", {}, swatch(row.number), row.method.name);
       const value = make("td", { textContent: row.value === null ? "–" : row.value.toFixed(digits) });
       const spread = make("td", { className: "soft", textContent: row.spread != null ? `± ${row.spread.toFixed(digits)}` : "" });
-      const late = row.value !== null && (state.axis === "mb" || row.rounds[row.point] !== reading);
+      const late = row.value !== null && (state.axis === "sent" || row.rounds[row.point] !== reading);
       const where = make("td", { className: "soft", textContent: late ? `round ${plain(row.rounds[row.point])}` : "" });
       body.append(make("tr", {}, name, value, spread, where));
     }
-    const place = state.axis === "round" ? `round ${plain(reading)}` : `${plain(Number(reading.toPrecision(4)))} MB`;
+    const place = state.axis === "round" ? `round ${plain(reading)}` : `${plain(Number(reading.toPrecision(4)))} ${data.unit}`;
     tip.className = rows.length > 14 ? "many" : "";
     tip.replaceChildren(make("p", { textContent: `${place} · ${measure().short}` }), make("table", {}, body));
     tip.hidden = false;
@@ -263,7 +263,7 @@
     state.log = at("log").checked = fallsFar();
     at("curves").hidden = false;
     choices("measure", data.measures.map((one) => [one.key, one.short]));
-    choices("axis", [["round", "rounds"], ["mb", "megabytes sent"]]);
+    choices("axis", [["round", "rounds"], ["sent", `${data.unit} sent`]]);
     for (const id of ["band", "log"]) at(id).addEventListener("change", () => { state[id] = at(id).checked; draw(); });
     legend();
     svg.addEventListener("pointermove", pointed);

@@ -14,6 +14,7 @@ from headway.report.clients import SPREAD
 from headway.report.page import commands as again
 from headway.report.page.parts import swatch
 from headway.report.tables import about_differences, best, cells, columns, number_and_word
+from headway.report.units import UNITS, unit_of_column
 from headway.runs.environment import MadeOn
 from headway.runs.folder import failure, finished, summary
 from headway.runs.given import catalogue_method
@@ -21,7 +22,7 @@ from headway.runs.result import Result
 from headway.runs.study import Study
 from headway.scenario import Scenario, explained, settings_of
 
-_LESS_IS_MORE = ("rounds", "MB", "seconds", SPREAD)
+_LESS_IS_MORE = ("rounds", *(unit.name for unit in UNITS), "seconds", SPREAD)
 """Columns whose best value is the least, beside metrics that fall; clicked once, they begin with it."""
 
 
@@ -81,7 +82,7 @@ def legend_of_table(rows: Sequence[MethodNumbers]) -> str:
         words.append("R+: some seed did not reach the target in its R rounds.")
     if sentence := about_differences(rows):
         words.append(f"{sentence[0].upper()}{sentence[1:]}; the interval is of each difference by itself.")
-    return " ".join([*words, "MB: what is sent down and up."])
+    return " ".join([*words, "Bytes: what is sent down and up."])
 
 
 def state(one: Result) -> str:
@@ -123,17 +124,21 @@ def _own_costs(name: str, seeds: Sequence[Result]) -> list[str]:
 
 def costs(study: Study, rows: Sequence[MethodNumbers]) -> str:
     """Traffic, steps and seconds as recorded, means over seeds; passes, state and memory of the method itself."""
-    head = ["method", "MB down a round", "MB up a round", "MB down", "MB up", "local steps"]
+    each = [statistics.fmean(len(one.records) for one in seeds) for seeds in study.runs.values()]
+    sent = [(row["bytes_down"], row["bytes_up"]) for row in rows]
+    whole = unit_of_column((value for both in sent for value in both), 1)
+    part = unit_of_column((value / rounds for both, rounds in zip(sent, each, strict=True) for value in both), 2)
+    head = ["method", *(f"{part.name} {way} a round" for way in ("down", "up"))]
+    head += [*(f"{whole.name} {way}" for way in ("down", "up")), "local steps"]
     head += ["seconds training", "seconds evaluating", "passes", "client state", "server memory"]
     body = []
-    for row, seeds in zip(rows, study.runs.values(), strict=True):
-        rounds = statistics.fmean(len(one.records) for one in seeds)
+    for row, seeds, rounds, both in zip(rows, study.runs.values(), each, sent, strict=True):
         spent = [
             statistics.fmean(sum(value_of(record, key) for record in one.records) for one in seeds)
             for key in ("seconds_training", "seconds_evaluation")
         ]
-        down, up = row["bytes_down"] / 1e6, row["bytes_up"] / 1e6
-        measured = [f"{down / rounds:.2f}", f"{up / rounds:.2f}", f"{down:.1f}", f"{up:.1f}", f"{row['steps']:,.0f}"]
+        traffic = [f"{value / rounds / part.bytes:.2f}" for value in both]
+        measured = [*traffic, *(f"{value / whole.bytes:.1f}" for value in both), f"{row['steps']:,.0f}"]
         body.append([row["name"], *measured, *(f"{seconds:.1f}" for seconds in spent), *_own_costs(row["name"], seeds)])
     return _table(head, body)
 

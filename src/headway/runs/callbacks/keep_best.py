@@ -7,6 +7,7 @@ from headway.runs import best_models
 from headway.runs.best_models import BestModels
 from headway.runs.callbacks.best import Best, Watched, best_of, check_metric, watched
 from headway.runs.callbacks.run import Run
+from headway.runs.model_files import as_bytes
 
 
 class KeepBest:
@@ -80,7 +81,7 @@ class KeepBest:
         assert self._kept is not None
         assert best.round is not None
         assert best.value is not None
-        self.best, content = best, best_models.as_bytes(run.model)
+        self.best, content = best, as_bytes(run.model)
         if run.folder is None:
             self.content = content
         else:

@@ -1,0 +1,1 @@
+"""Grids of scenarios: a page with small multiples, a heat map and a table for each scenario."""

@@ -1,0 +1,63 @@
+"""The settings of a scenario with their types, for editors and type checkers: what `**settings` may be.
+
+`Scenario` says what each means and checks its value; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a scenario, without those that may also be given as objects."""
+
+    seed: int
+    seeds: int
+    data: object
+    data_dir: str | None
+    partition: str
+    split_seed: int
+    participation: float | None
+    cohort_size: int | None
+    sampling: str
+    weights: str
+    client_test: float | None
+    profile: str
+    augmentation: str
+    dropout: float
+    stragglers: str
+    over_selection: float
+    attendance: str | Path | None
+    on_failure: str
+    buffers: str
+    rounds: int
+    epochs: int
+    steps: int | None
+    batch_size: int
+    batches: str
+    loss: str
+    rate: float
+    schedule: str
+    rate_decay: float
+    rate_decay_epoch: float
+    weight_decay: float
+    clip: float
+    target: float | None
+    eval_every: int
+    eval_samples: int | None
+    validation: float | None
+    global_loss: bool
+    smoothing: float
+    stop_at_target: bool
+    patience: int | None
+    keep_best: bool
+    delta: float | None
+    epsilon: float | None
+    accountant: str | None
+    device: str
+    executor: str
+    precision: str
+    deterministic: bool
+    client_state_mb: float | None
+    checkpoint_every: int | None
