@@ -24,7 +24,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=["api", "task, metric, callback, optimiser", "own method"])
-def test_python_of_the_readme_runs(block: str) -> None:
+def test_python_of_the_readme_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # it writes a page and a picture
     exec(compile(block, "README.md", "exec"), {})
 
 
