@@ -19,7 +19,7 @@ from conftest import own_problem
 from headway.errors import UserError
 from headway.report.folder import write
 from headway.runs.folder import read as read_folder
-from headway.runs.study import is_finished, load_study
+from headway.runs.study import load_study, unfinished
 from headway.scenario import Scenario
 from headway.tuning.compare import Plan, resume_tuning
 from headway.tuning.halving import Stage, equal_plans, exact_stages, spent, stages
@@ -185,7 +185,7 @@ def test_a_comparison_killed_in_its_tuning_or_after_goes_on_there(
     scenario = QUICK.changed(checkpoint_every=1)
     with pytest.raises(Killed):
         hw.compare(METHODS, scenario, **arguments, observer=Killer(after))
-    assert not is_finished(out)
+    assert unfinished(out)
     before = sum(trained(one) for one in (out / "tuning").glob("*"))
     if after < 54:
         assert before < 54
