@@ -67,7 +67,7 @@ class Terminal:
         self.seen = ""
         os.write(self.end, keys.encode())
         while not re.search(expected, self.seen):
-            assert select.select([self.end], [], [], 60)[0], f"{expected} is not in {self.seen!r}"
+            assert select.select([self.end], [], [], 20)[0], f"{expected} is not in {self.seen!r}"
             text = os.read(self.end, 65536).decode(errors="replace")
             self.seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\x07", "", text)
         return self.seen
@@ -94,8 +94,8 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
 @pytest.mark.parametrize(
     ("begun", "whole"),
     [
-        ("headway run fedac", "headway run fedacg "),
-        ("headway compare fedavg fedad", "headway compare fedavg fedadam "),
+        ("headway run fedpa", "headway run fedpaq "),
+        ("headway compare fedavg scaffo", "headway compare fedavg scaffold "),
         ("headway run fedacg:la", "headway run fedacg:lam="),
         ("headway run fedacg:lam=0.9,be", "headway run fedacg:lam=0.9,beta="),
         ("headway run fedprox+acg:la", "headway run fedprox+acg:lam="),
@@ -109,9 +109,11 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
     ],
 )
 def test_a_tab_completes(begun: str, whole: str, terminal: Terminal) -> None:
-    seen = terminal.after(begun + "\t", re.escape(whole))
-    assert whole in seen.replace("\n", "")
-    terminal.clear()
+    try:
+        seen = terminal.after(begun + "\t", re.escape(whole))
+        assert whole in seen.replace("\n", "")
+    finally:
+        terminal.clear()
 
 
 @pytest.mark.parametrize(

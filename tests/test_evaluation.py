@@ -94,8 +94,8 @@ def test_clients_of_a_method_that_pools_them_are_judged_as_clients() -> None:
 def test_before_its_first_evaluation_the_best_iterate_is_not_known() -> None:
     chosen = experiment("fednag", rounds=4, eval_every=3)
     stands = [progress for _, progress in simulate(chosen, Serial(chosen), ClientStates(), begin(chosen))]
-    assert stands[1].output is stands[1].model
-    assert stands[2].output is stands[2].best
+    assert stands[1].output(chosen) is stands[1].model
+    assert stands[2].output(chosen) is stands[2].best
 
 
 @dataclass(frozen=True)

@@ -413,7 +413,7 @@ def test_padding_that_an_optimiser_sees_is_found() -> None:
 
 
 REFUSED = {
-    "fedcm+adamw": ("mixed(alpha=0.1) needs 'gradient_steps'", "optimiser must be plain SGD"),
+    "fedcm+adamw": ("mixed(alpha=0.1) needs 'gradient_steps'", "step by plain SGD"),
     "fednag+sgd": ("both set the local slot", "nesterov(gamma=0.9)", "sgd(momentum=0.9)"),
     "cnag+muon": ("both set the local slot", "nesterov("),
     "fedavg+adam+adamw": ("both set the local slot", "decay='decoupled'"),

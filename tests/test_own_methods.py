@@ -116,6 +116,7 @@ def _row(name: str, accuracy: float, rounds: int | None, ended: str = "") -> dic
     return {
         **{"name": name, "smoothed_accuracy": accuracy, "last_accuracy": accuracy, "headline": "smoothed_accuracy"},
         **{"rounds_to_target": rounds, "target": None, "seeds": 1, "ended": ended},
+        **{"bytes_down": 1000, "bytes_up": 1000, "bytes_to_target": None, "bytes_per_round": 1000.0},
     }
 
 

@@ -247,7 +247,7 @@ def test_markdown_and_latex_say_what_is_distinguishable(rows: list[dict[str, Any
     assert "| −3.00 [−4.24, −1.76] distinguishable |" in text
     assert "| −1.00 [−3.48, 1.48] not distinguishable |" in text
     assert text.splitlines()[0].startswith(
-        "| method | smoothed accuracy % | against best | rounds to 50.0 % | rounds ag"
+        "| method | smoothed accuracy % | last % | against best | rounds to 50.0 % | rounds ag"
     )
     assert "95 % interval (paired t); distinguishable: p below 0.05 after Holm's rule" in text
     assert "$-$3.00 [$-$4.24, $-$1.76] distinguishable" in tables.latex(rows, SCENARIO)

@@ -115,6 +115,7 @@ def test_how_runs_were_executed_may_differ_in_a_table(tmp_path: Path) -> None:
 def test_every_setting_has_one_role() -> None:
     """The precision changes the numbers; method and seeds are what a table is over."""
     execution = {"checkpoint_every", "client_state_mb", "data_dir", "deterministic", "device", "executor", "keep_best"}
+    execution |= {"keep_checkpoints"}
     assert settings_of("execution") == execution
     assert settings_of("identity") == {"method", "seed", "seeds"}
     roles = [settings_of(role) for role in ("problem", "training", "watching", "execution", "identity")]
@@ -136,6 +137,15 @@ def test_what_may_differ_follows_from_the_roles() -> None:
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
         *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
-        *("eval_every", "eval_samples", "global_loss", "metrics", "patience", "keep_best"),
+        *(
+            "eval_every",
+            "eval_samples",
+            "global_loss",
+            "metrics",
+            "patience",
+            "keep_best",
+            "keep_checkpoints",
+            "diagnose",
+        ),
         *("delta", "epsilon", "accountant"),
     } == settings.SAME_WORK

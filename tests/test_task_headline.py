@@ -190,13 +190,13 @@ def test_halving_lets_the_best_headlines_go_on(metrics: str, kept: list[int]) ->
 
 
 def test_trackers_get_metrics_under_their_own_names() -> None:
-    record = {"round": 1, "perplexity": 8.0, "perplexity_smoothed": 9.0, "worst": 1.0, "drift": 2.0, "accuracy": 0.5}
+    record = {"round": 1, "perplexity": 8.0, "perplexity_smoothed": 9.0, "worst": 1.0, "pull": 2.0, "accuracy": 0.5}
     names = scalars(record, ("perplexity", "worst", "accuracy"))
     assert names == {
         "perplexity/test": 8.0,
         "perplexity/test_smoothed": 9.0,
         "worst/test": 1.0,
-        "method/drift": 2.0,
+        "method/pull": 2.0,
         "accuracy/test": 0.5,
     }
 

@@ -183,14 +183,14 @@ class Scenario:
         least=1,
     )
     keep_checkpoints: int | None = _setting(
-        "watching", None, "rounds between states that headway analyse needs", role="execution", least=1, later=True
+        "watching", None, "rounds between states that headway analyse needs", role="execution", least=1
     )
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
     )
 
     diagnose: str | None = _setting(
-        "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all"), later=True
+        "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all")
     )
 
     delta: float | None = _setting(

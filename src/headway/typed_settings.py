@@ -51,7 +51,9 @@ class Settings(TypedDict, total=False):
     smoothing: float
     stop_at_target: bool
     patience: int | None
+    keep_checkpoints: int | None
     keep_best: bool
+    diagnose: str | None
     delta: float | None
     epsilon: float | None
     accountant: str | None

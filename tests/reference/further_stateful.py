@@ -8,16 +8,13 @@ import numpy as np
 
 from reference.further import ascended
 from reference.problem import Array, Problem, Trace
-
-
-def _zeros(problem: Problem) -> dict[int, Array]:
-    return {i: np.zeros_like(problem.start) for i in range(len(problem.clients))}
+from reference.stateful import zeros
 
 
 def fedvarp(problem: Problem, server_rate: float = 1.0) -> Trace:
     """v = Σ_N p_jy_j + Σ_S ω_i(Δ_i − y_i), with the y of before ; y_i ← Δ_i ; θ ← θ + η_g v (Jhunjhunwala 2022)."""
     theta, trace = problem.start, []
-    y = _zeros(problem)
+    y = zeros(problem)
     for t, cohort in problem.rounds():
         deltas = {i: problem.descend(t, i, theta) - theta for i in cohort}
         everybody = np.sum([problem.share(j) * y[j] for j in y], axis=0)
@@ -43,7 +40,7 @@ def fedinit(problem: Problem, beta: float) -> Trace:
 def scaffnew(problem: Problem) -> Trace:
     """x̂ ← x̂ − η(g − h_i), K times ; x = Σω_ix̂_i ; h_i ← h_i + (x − x̂_i)/(ηK) at once (Mishchenko et al. 2022)."""
     theta, trace = problem.start, []
-    h = _zeros(problem)
+    h = zeros(problem)
     for t, cohort in problem.rounds():
         ends = {}
         for i in cohort:
@@ -65,7 +62,7 @@ def fedspeed(problem: Problem, rho: float, alpha: float, lam: float) -> Trace:
     Each of the two gradients is clipped by itself.
     """
     theta, trace = problem.start, []
-    own = _zeros(problem)
+    own = zeros(problem)
     for t, cohort in problem.rounds():
         sent = {}
         for i in cohort:
@@ -87,7 +84,7 @@ def fedspeed(problem: Problem, rho: float, alpha: float, lam: float) -> Trace:
 def fedgamma(problem: Problem, rho: float) -> Trace:
     """SCAFFOLD, option II, with the gradient at the ascended point (Dai et al. 2023)."""
     theta, trace = problem.start, []
-    c, own = np.zeros_like(theta), _zeros(problem)
+    c, own = np.zeros_like(theta), zeros(problem)
     for t, cohort in problem.rounds():
         deltas, moved = {}, np.zeros_like(theta)
         for i in cohort:
@@ -132,7 +129,7 @@ def fedgloss(problem: Problem, rho: float, local_rho: float, beta: float) -> Tra
     Caldarola et al. 2025, Alg. 1.
     """
     theta, trace = problem.start, []
-    last, sigma, own = np.zeros_like(theta), np.zeros_like(theta), _zeros(problem)
+    last, sigma, own = np.zeros_like(theta), np.zeros_like(theta), zeros(problem)
     for t, cohort in problem.rounds():
         long = float(np.sqrt(last @ last))
         start = theta - rho * last / long if long else theta

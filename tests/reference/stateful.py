@@ -10,7 +10,7 @@ import numpy as np
 from reference.problem import Array, Problem, Trace
 
 
-def _zeros(problem: Problem) -> dict[int, Array]:
+def zeros(problem: Problem) -> dict[int, Array]:
     return {i: np.zeros_like(problem.start) for i in range(len(problem.clients))}
 
 
@@ -20,7 +20,7 @@ def scaffold(problem: Problem, server_rate: float = 1.0) -> Trace:
     Karimireddy et al. 2020, Alg. 1, option II.
     """
     theta, trace = problem.start, []
-    c, own = np.zeros_like(theta), _zeros(problem)
+    c, own = np.zeros_like(theta), zeros(problem)
     for t, cohort in problem.rounds():
         deltas, moved = {}, np.zeros_like(theta)
         for i in cohort:
@@ -44,7 +44,7 @@ def feddyn(problem: Problem, alpha: float, mu: float | None = None) -> Trace:
     Acar et al. 2021; `mu` in place of the quadratic term's α as in FedAGM's program of 2021.
     """
     theta, trace = problem.start, []
-    h, own = np.zeros_like(theta), _zeros(problem)
+    h, own = np.zeros_like(theta), zeros(problem)
     pull = alpha if mu is None else mu
     for t, cohort in problem.rounds():
         models = {}
@@ -71,7 +71,7 @@ def feddc(problem: Problem, alpha: float, program: bool = False) -> Trace:
     theta, trace = problem.start, []
     sizes = np.array([len(rows) for rows in problem.clients], dtype=float)
     u = sizes / sizes.sum() * len(sizes) if program else np.ones(len(sizes))
-    c, own, drift = np.zeros_like(theta), _zeros(problem), _zeros(problem)
+    c, own, drift = np.zeros_like(theta), zeros(problem), zeros(problem)
     for t, cohort in problem.rounds():
         models, moved = {}, np.zeros_like(theta)
         for i in cohort:
@@ -102,7 +102,7 @@ def mifa_program(problem: Problem, in_rates: bool = True, wait: bool = True) -> 
     updates from θ⁰ for everybody; here with those of the rounds before, also from θ⁰. Without: absent ones count 0.
     """
     theta, trace = problem.start, []
-    table = _zeros(problem)
+    table = zeros(problem)
     seen: set[int] = set()
     for t, cohort in problem.rounds():
         rate = problem.round_rate(t) if in_rates else 1.0
@@ -121,7 +121,7 @@ def mifam(problem: Problem, momentum: float = 0.0, server_rate: float = 1.0) -> 
     Luo et al. 2023, Alg. 6.
     """
     theta, trace = problem.start, []
-    old = _zeros(problem)
+    old = zeros(problem)
     d, m = np.zeros_like(theta), np.zeros_like(theta)
     for t, cohort in problem.rounds():
         for i in cohort:

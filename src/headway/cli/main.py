@@ -182,10 +182,11 @@ def resume(
     quiet: Annotated[bool, QUIET] = False,
 ) -> int:
     """Go on with a run or a comparison from its last checkpoint; to more rounds with --rounds."""
+    from headway.runs.grid import is_grid
     from headway.runs.study import is_study, lengthen_study
 
     console = stderr_console()
-    if (run / "grid.json").is_file():
+    if is_grid(run):
         refuse_ranks("resume of a grid", ranks)
         _refuse_more_rounds(rounds, "go on with its comparisons one by one")
         grids.resume(run, json, quiet, track or (), accept_changes)
@@ -309,10 +310,11 @@ def report(
     json: Annotated[bool, JSON] = False,
 ) -> None:
     """A page (report.html), tables and a picture of finished or unfinished runs, up to the end of the shortest."""
+    from headway.runs.grid import is_grid
     from headway.runs.progress import Bar
     from headway.runs.study import load_study
 
-    if len(runs) == 1 and (runs[0] / "grid.json").is_file():
+    if len(runs) == 1 and is_grid(runs[0]):
         if by or tuned:
             raise UserError(f"{runs[0]} is a grid, which knows in what its runs differ; leave --by and --tuned out")
         grids.report(runs[0], out, json)

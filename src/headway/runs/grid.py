@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,7 +249,7 @@ def _whole(axes: Axes, cells: Sequence[Cell], folder: Path | None) -> Grid:
 
 def is_grid(folder: Path) -> bool:
     """Whether a folder is that of a grid."""
-    return (folder / NAME).is_file()
+    return os.path.isfile(folder / NAME)  # also of a name that no file can have
 
 
 def _read_grid(folder: Path) -> tuple[Axes, list[str], Scenario]:
