@@ -9,15 +9,14 @@ from headway.engine.building import build
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
 from headway.scenario import Scenario
-from methods_under_test import FURTHER
 
 EMBEDDED = Scenario(rounds=20, participation=0.05, model="mlp", steps=2, precision="fp64", device="cpu", eval_every=20)
 
 
 POOLED = ("fedacg", "scaffold", "moon", "gradma", "fedpaq", "mimelite", "fedinit")
 """Methods that are played in worker processes too; these run serial's own function, and starting them takes long."""
-ONE = "fedinit"
-"""Of the further methods the one that is played here; all others are in `make soak`."""
+PLAYED = (*POOLED, "fedavg", "feddyn", "fednag", "fedadam", "mifa", "fedmlb", "feddc", "csgd")
+"""One for each form of state, message and pass; all others are in `make soak`, and in `test_executors` in small."""
 
 
 def ends(name: str, *executors: str) -> None:
@@ -30,7 +29,7 @@ def ends(name: str, *executors: str) -> None:
         assert float((found[other][1].model.theta.flat() - theta).abs().max()) < 1e-10 * float(theta.abs().max())
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in FURTHER - {ONE}])
+@pytest.mark.parametrize("name", PLAYED)
 def test_twenty_rounds_end_at_the_same_model(name: str) -> None:
     ends(name, "batched", *(["pool"] if name in POOLED else []))
 

@@ -29,6 +29,7 @@ STATELESS = Case("fedacg")
 STATEFUL = Case(headway.Method(local=control(), name="composed"), settings={"batches": "continued"})
 LOCAL_STATISTICS = Case("fedacg", "batch_norm_dropout", {"buffers": "keep-local"})
 CHANNELS_LAST = Case(STATEFUL.method, "channels_last", {"precision": "fp32"})
+QUICKEST = ("fedacg", "control variates")
 CASES = {
     "fedacg": STATELESS,
     "control variates": STATEFUL,
@@ -108,8 +109,15 @@ def halfway(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Killed and resumed.
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("case", CASES)
+TEN_KILLS = [
+    pytest.param(case, executor, marks=pytest.mark.soak if executor == "pool" and case not in QUICKEST else ())
+    for case in CASES
+    for executor in EXECUTORS
+]
+"""Workers run serial's own function, and starting them after each kill takes long."""
+
+
+@pytest.mark.parametrize(("case", "executor"), TEN_KILLS)
 def test_ten_kills_change_nothing(case: str, executor: str, uninterrupted: Folders, tmp_path: Path) -> None:
     """A run killed at ten moments, one life after another, ends with the numbers and bytes of an undisturbed one."""
     chosen = CASES[case].with_settings(executor=executor)
