@@ -60,14 +60,15 @@ def full_disk() -> Exception:
 
 
 PLACES: dict[str, tuple[object, str, Callable[[], Exception], int]] = {
-    "rows of clients": (ClientRows, "_write", full_disk, 3),
+    "rows of clients": (ClientRows, "write", full_disk, 3),
+    "rows taken over": (ClientRows, "take_over", full_disk, 3),
     "rows handed over": (ClientRows, "hand_over", full_disk, 3),
     "the server's step": (server, "update", lambda: KeyError("not today"), 3),
     "scoring": (evaluation, "_scored", lambda: KeyError("not today"), 3),
     "after the scores": (simulation, "_numbers", lambda: KeyError("not today"), 3),
 }
 """What breaks, how, and in which call of it: in round 3."""
-ONE_ALONE = {"rows of clients": 0, "rows handed over": 1}
+ONE_ALONE = {"rows of clients": 0, "rows taken over": 0, "rows handed over": 1}
 """The rank that alone does some of this."""
 
 
