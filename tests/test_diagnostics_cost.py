@@ -50,7 +50,7 @@ def test_without_diagnostics_all_other_numbers_stay(script: ModuleType, executor
 
 def test_two_engines_play_the_same_rounds_in_turns(script: ModuleType) -> None:
     tiny = Workload("mlp", "784-200-200-200-10", (1, 4, 4), clients=3, cohort=2, epochs=1, steps=1, batch=2)
-    arguments = argparse.Namespace(method="fedacg", device="cpu", precision="fp32", turns=3, rounds=1)
+    arguments = argparse.Namespace(method="fedacg", device="cpu", precision="fp32", turns=3, rounds=1, clock="wall")
     row = script.compared(tiny, "serial", arguments)
     assert row["engine"] == "serial"
     assert row["same_numbers"]

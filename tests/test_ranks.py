@@ -437,18 +437,19 @@ def test_memory_does_not_grow_with_the_cohort(count: int, deterministic: bool, m
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_cohort_of_ten_thousand_takes_bounded_memory_on_two_ranks(deterministic: bool) -> None:
-    """Ten times as many uploads as 1,000 clients send, which nobody keeps; glibc leaves gaps, which are not theirs."""
+def test_a_cohort_of_ten_thousand_takes_bounded_memory_on_two_ranks() -> None:
+    """9,000 more uploads of 0.14 MB, which nobody keeps, half of them on each rank: less than a tenth of their size."""
     script = Path(__file__).resolve().parents[1] / "benchmarks" / "cohorts.py"
-    found = {}
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    found = []
     for cohort in (1_000, 10_000):
         case = {"population": 10_000, "cohort": cohort, "executor": "serial", "rounds": 1, "ranks": 2}
-        case |= {"deterministic": deterministic}
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-        command += ["--nproc-per-node=2", str(script), "--case", json.dumps(case)]
+        command = [sys.executable, *launcher, str(script), "--case", json.dumps(case)]
         words = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=words)
-        found[cohort] = json.loads(done.stdout)
-    more = found[10_000]["uploads_bytes"] - found[1_000]["uploads_bytes"]
-    assert found[10_000]["peak_memory_bytes"] - found[1_000]["peak_memory_bytes"] < more / 10
+        done = subprocess.run(command, capture_output=True, text=True, env=words, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append(json.loads(done.stdout))
+    few, many = found
+    uploads = (many["uploads_bytes"] - few["uploads_bytes"]) / 2
+    assert uploads > 600e6
+    assert many["peak_memory_bytes"] - few["peak_memory_bytes"] < uploads / 10
