@@ -330,6 +330,7 @@ MODIFIERS = {
     name: Entry(name, build)
     for name, build in {
         "acg": modifiers.acg,
+        "lookbehind": modifiers.lookbehind,
         "prox": modifiers.prox,
         "momentum": modifiers.server_momentum,
         "dp": modifiers.dp,

@@ -18,12 +18,16 @@ SCALES = ("full", "tiny")
 _TINY_ROUNDS = 60
 _TINY_LSTM = {"rounds": 20, "batch_size": 4, "eval_samples": 200}
 """At most these, where no small model takes the place of a slow one."""
+_TINY_TEXT = {"shorter": 25, "batch_size": 2, "eval_samples": 50}
+"""Of a GPT: a twenty-fifth of a round's local steps."""
+_TINY_STEPS = 10
+"""Of a GPT: the local steps of a client in the whole run."""
 _TINY_MODELS = dict.fromkeys(
-    ("resnet18", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
+    ("resnet18", "resnet18-imagenet", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
 )
 TINY = (
     f"scaled down (tiny): small model, at most {_TINY_ROUNDS} rounds, 2 batches of at most 20 samples an epoch, "
-    "at most 1,000 test samples, no augmentation; not comparable with the published numbers"
+    "at most 1,000 test samples, no augmentation (a GPT: 10 steps of 2 samples); not comparable with published numbers"
 )
 
 
@@ -92,6 +96,8 @@ class Plan:
 
 def tiny(scenario: Scenario) -> Scenario:
     """The same split, cohort and method with a small model, little data, few rounds and one seed."""
+    if scenario.model.startswith("gpt"):
+        return _tiny_text(scenario)
     limits = {"rounds": _TINY_ROUNDS, "batch_size": 20, "eval_samples": 1000}
     limits |= _TINY_LSTM if scenario.model == "shakespeare-lstm" else {}
     return scenario.changed(
@@ -103,6 +109,26 @@ def tiny(scenario: Scenario) -> Scenario:
         eval_every=1,
         checkpoint_every=1,
         augmentation="none",
+        seeds=1,
+    )
+
+
+def _tiny_text(scenario: Scenario) -> Scenario:
+    """The same split, cohort and method with the small GPT, few steps, each of few samples, and one seed.
+
+    Rounds of many steps still have more of them than others, and all runs have as many steps in all.
+    """
+    steps = max((scenario.steps or 1) // _TINY_TEXT["shorter"], 1)
+    return scenario.changed(
+        model="gpt-char-small",
+        steps=steps,
+        rounds=min(scenario.rounds, max(_TINY_STEPS // steps, 1)),
+        batch_size=min(scenario.batch_size, _TINY_TEXT["batch_size"]),
+        eval_samples=_TINY_TEXT["eval_samples"],
+        eval_every=1,
+        checkpoint_every=1,
+        schedule="constant",
+        rate_decay=1.0,
         seeds=1,
     )
 

@@ -1,0 +1,77 @@
+"""The figure of language models: bits a character over the tokens that were trained on, and over the bytes sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headway.papers.figures.cells import FigureData
+from headway.papers.figures.layout import legend, panels, seeds_note
+from headway.papers.measurements import Records
+from headway.papers.plan import Cell
+from headway.papers.preset import Column
+from headway.records import RoundRecord
+from headway.report.figures import Place, curve, line, mean_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BITS = "bits a character"
+_ITERATES = {"bits_per_character": "-", "received_bits_per_character": ":"}
+"""θ, the server's model, and φ, what clients receive, each with its dashes."""
+
+
+def tokens(figure: Figure, data: FigureData) -> list[str]:
+    """For each column of the item two panels: over characters trained on, and over traffic."""
+    columns = data.plan.columns
+    titles = [column.label or column.name for column in columns for _ in range(2)]
+    every = panels(figure, titles, wide=4.0)
+    for at, column in enumerate(columns):
+        _draw_column(data, column, every[2 * at], _characters(data, column), "characters trained on, millions")
+        _draw_column(data, column, every[2 * at + 1], _megabytes, "traffic, MB")
+        every[2 * at + 1].set_xscale("log")
+    legend(figure)
+    return ["whole lines: θ, the server's model", "dotted: φ, what clients receive next", *seeds_note(data)]
+
+
+def _draw_column(data: FigureData, column: Column, axes: Axes, place: Place, label: str) -> None:
+    for number, row in enumerate(data.plan.rows):
+        seeds, style = data.seed_records(data.cell(row, column)), line(number)
+        for key, dashes in _ITERATES.items():
+            if _have(seeds, key) and (dashes == "-" or _differ(seeds)):
+                name = {"label": data.row_label(row)} if dashes == "-" else {}
+                mean_line(axes, *curve(seeds, key, place), linewidth=1.3, **{**style, "linestyle": dashes}, **name)
+    axes.set_xlabel(label)
+    axes.set_ylabel(BITS)
+
+
+def _have(seeds: Sequence[Records], key: str) -> bool:
+    return bool(seeds) and all(any(key in record for record in records) for records in seeds)
+
+
+def _differ(seeds: Sequence[Records]) -> bool:
+    """Whether φ is another model than θ."""
+    one, other = (curve(seeds, key, lambda record: 0.0)[1] for key in _ITERATES)
+    return one.shape != other.shape or bool((one != other).any())
+
+
+def _characters(data: FigureData, column: Column) -> Place:
+    """Places a round at the characters that all workers have trained on, in millions: each step takes whole blocks."""
+    return characters(data.cell(data.plan.rows[0], column))
+
+
+def characters(cell: Cell) -> Place:
+    """The same for a cell; each worker does K steps a round, and the data's name says how long a block is."""
+    scenario = cell.runs[0].scenario
+    length = int(scenario.data.partition(":")[2] or 80)
+
+    def place(record: RoundRecord) -> float:
+        steps = record["steps"] * record["round"]
+        return steps * scenario.batch_size * length / 1e6
+
+    return place
+
+
+def _megabytes(record: RoundRecord) -> float:
+    return (record["bytes_down_total"] + record["bytes_up_total"]) / 1e6
