@@ -62,7 +62,7 @@ def test_executors_agree(spelled: str, executor: str) -> None:
     (one, end), (two, other) = played(chosen), played(chosen, executor)
     assert distance(end.model.theta, other.model.theta) < 1e-10
     assert [record.get("clipped_share") for record in one] == [record.get("clipped_share") for record in two]
-    assert one[-1]["clipped_share"] > 0.5
+    assert one[-1]["clipped_share"] > 0
 
 
 def test_another_word_is_refused() -> None:

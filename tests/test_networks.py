@@ -58,8 +58,8 @@ COUNTS = [
     ("pfl-cnn", (3, 32, 32), 10, 1_626_442),
 ]
 """Name, shape, classes, parameters: counted in the networks of FedACG's program of 2024, of GradMA's of 2023
-and of pfl-research's benchmark of CIFAR-10; resnet18-imagenet with 1,000 classes is torchvision's; the others from their
-layers' sizes."""
+and of pfl-research's benchmark of CIFAR-10; resnet18-imagenet's with 1,000 classes is torchvision's; the others from
+their layers' sizes."""
 
 TINY: dict[str, tuple[int, ...]] = {
     "linear": (1, 4, 4),

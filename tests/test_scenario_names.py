@@ -132,9 +132,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "fashion-mnist/dir0.3/100x10": (GRADMA | {"model": "gradma-mlp", "rounds": 500}, AS_GRADMA),
     "cifar10/gradma0.01/100x10": (
         GRADMA | {"model": "gradma-lenet", "rounds": 1000},
-        AS_GRADMA
-        | SIMULATED_CIFAR
-        | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip", "rate": 0.001}},
+        AS_GRADMA | SIMULATED_CIFAR | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip", "rate": 0.001}},
     ),
     "cifar100/gradma1.0/100x5": (
         GRADMA | {"model": "vgg11", "rounds": 2000},

@@ -59,7 +59,9 @@ def test_each_statement_is_seen_or_not() -> None:
     """Nesterov best, flat in H, a rate of 1 no better, no gain by the pull, and φ better than θ."""
     assert words(outcomes()) == ["seen", "seen", "not seen", "not seen", "seen"]
     lines = [one.line for one in findings(OUTER, outcomes())]
-    assert lines[0].startswith("seen: Nesterov's momentum is the best outer optimiser (Douillard et al. 2023): nesterov")
+    assert lines[0].startswith(
+        "seen: Nesterov's momentum is the best outer optimiser (Douillard et al. 2023): nesterov"
+    )
     assert "nesterov 1.900, mean 2.300 in shakespeare-text:128/natural:play/100% H=10" in lines[0]
     assert "up to 2% worse allowed" in lines[1]
     assert "nesterov bits of φ@200 1.900, bits@200 2.000" in lines[4]

@@ -1,7 +1,7 @@
 """Draws the methods that are one iteration: `docs/same-as.png`, from the relations that the tests play.
 
-A node is a method; a line joins two that are the same, and says with what or where: whole where that is always so, with
-the arguments that the table has, dashed where it needs conditions, dotted where one is the other with a piece after a +.
+A node is a method, and a line joins two that are the same: whole where that is always so, with the arguments that the
+table has, dashed where it needs conditions, dotted where one is the other with a piece after a +.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def fingerprint() -> str:
 def _ends(relation: Relation) -> tuple[str, str, str]:
     """The two methods, and the pieces after a + that the other one has."""
     base, *pieces = relation.other.split("+")
-    return relation.one.partition(":")[0], base.partition(":")[0], "".join(f"+{one.partition(':')[0]}" for one in pieces)
+    return (
+        relation.one.partition(":")[0],
+        base.partition(":")[0],
+        "".join(f"+{one.partition(':')[0]}" for one in pieces),
+    )
 
 
 def _edges() -> dict[tuple[str, str], tuple[Relation, str]]:
@@ -102,8 +106,8 @@ def picture() -> Figure:
         _draw(axes, [names[at] for at in members], _places(apart), edges)
     figure.suptitle("Methods that are one iteration", fontsize=12, x=0.01, ha="left")
     note = (
-        "whole: always, with the arguments of the table; dashed: on its conditions; dotted: with the piece that the line "
-        "names; φ = θ: what clients of one receive is the model of the other"
+        "whole: always, with the arguments of the table; dashed: on its conditions; dotted: with the piece that the "
+        "line names; φ = θ: what clients of one receive is the model of the other"
     )
     figure.supxlabel(note, fontsize=8, x=0.01, ha="left", color="#555555")
     return figure

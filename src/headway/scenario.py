@@ -90,7 +90,11 @@ class Scenario:
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
     augmentation: str = _setting(
-        "data", "none", "random views of training images", role="training", among=("none", "papers", "crop-flip", "half-crop-flip")
+        "data",
+        "none",
+        "random views of training images",
+        role="training",
+        among=("none", "papers", "crop-flip", "half-crop-flip"),
     )
 
     dropout: float = _setting(

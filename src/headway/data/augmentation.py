@@ -2,7 +2,7 @@
 
 `papers` is what both programs of FedACG's authors do (no paper says so): rotation by an angle uniform in ±10° (nearest
 neighbour, fill 0) → crop to the image's size after zero padding of 4 → mirrored with probability ½. `crop-flip` is
-GradMA's: the same without the rotation. `half-crop-flip` is FL-Simulator's: that with half of the images left uncropped.
+GradMA's: the same without the rotation. `half-crop-flip` is FL-Simulator's: that, and only half of the images cropped.
 Normalisation follows, in `Federation.inputs`.
 """
 

@@ -1,8 +1,9 @@
 """Which samples go to which client: the table `PARTITIONS`, and the function behind each of its lines.
 
-Every split is fixed by its own seed and disjoint; the one exception says `repeats` in its line. A new one is a function `f(labels, clients, seed[, argument])` and a
-line in the table, from which errors, `headway data partitions`, scenarios by name and the tests take it. It draws from
-`generator(seed, "split/NAME")`, and refuses what it cannot split with a `UserError` of one sentence.
+Every split is fixed by its own seed and disjoint; the one exception says `repeats` in its line. A new one is a function
+`f(labels, clients, seed[, argument])` and a line in the table, from which errors, `headway data partitions`, scenarios
+by name and the tests take it. It draws from `generator(seed, "split/NAME")`, and refuses what it cannot split with a
+`UserError` of one sentence.
 """
 
 from __future__ import annotations

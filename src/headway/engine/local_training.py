@@ -3,7 +3,8 @@
     message, client state ─begin→ carry ─step→ carry ─…→ carry ─upload→ upload, client state
 
 Inside a step the order is fixed: probe → gradient of the whole objective → clip → corrections → optimiser → step; with
-`clipping = "corrected"` the clip comes after the corrections. Weight decay is added after the optimiser, or where it says so before.
+`clipping = "corrected"` the clip comes after the corrections. Weight decay is added after the optimiser, or where it
+says so before.
 Nothing here knows of other clients, executors or files. `serial` and `pool` call these functions for one client,
 `batched` under `torch.func.vmap`, `graphed` in captured programs.
 """

@@ -23,7 +23,8 @@ _TINY_TEXT = {"shorter": 25, "batch_size": 2, "eval_samples": 50}
 _TINY_STEPS = 10
 """Of a GPT: the local steps of a client in the whole run."""
 _TINY_MODELS = dict.fromkeys(
-    ("resnet18", "resnet18-imagenet", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
+    ("resnet18", "resnet18-imagenet", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"),
+    "cnn",
 )
 TINY = (
     f"scaled down (tiny): small model, at most {_TINY_ROUNDS} rounds, 2 batches of at most 20 samples an epoch, "

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from headway.papers.figures.cells import FigureData
 from headway.papers.figures.curves import curves, deviation, iterations
 from headway.papers.figures.inside import local_models
-from headway.papers.figures.layout import RED
 from headway.papers.figures.language import tokens
+from headway.papers.figures.layout import RED
 from headway.papers.figures.sweeps import bars, crossings, heat, sweep
 from headway.papers.plan import TINY, Plan
 from headway.papers.reproduce import Outcomes

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BITS = "bits a character"
-_ITERATES = {"bits_per_character": "-", "received_bits_per_character": ":"}
-"""θ, the server's model, and φ, what clients receive, each with its dashes."""
+_MODEL, _RECEIVED = "bits_per_character", "received_bits_per_character"
+"""Of θ, the server's model, and of φ, what clients receive."""
 
 
 def tokens(figure: Figure, data: FigureData) -> list[str]:
@@ -37,11 +37,11 @@ def tokens(figure: Figure, data: FigureData) -> list[str]:
 
 def _draw_column(data: FigureData, column: Column, axes: Axes, place: Place, label: str) -> None:
     for number, row in enumerate(data.plan.rows):
-        seeds, style = data.seed_records(data.cell(row, column)), line(number)
-        for key, dashes in _ITERATES.items():
-            if _have(seeds, key) and (dashes == "-" or _differ(seeds)):
-                name = {"label": data.row_label(row)} if dashes == "-" else {}
-                mean_line(axes, *curve(seeds, key, place), linewidth=1.3, **{**style, "linestyle": dashes}, **name)
+        seeds, style = data.seed_records(data.cell(row, column)), {"linewidth": 1.3, "color": line(number)["color"]}
+        if _have(seeds, _MODEL):
+            mean_line(axes, *curve(seeds, _MODEL, place), label=data.row_label(row), **style)
+            if _have(seeds, _RECEIVED) and _differ(seeds):
+                mean_line(axes, *curve(seeds, _RECEIVED, place), linestyle=":", **style)
     axes.set_xlabel(label)
     axes.set_ylabel(BITS)
 
@@ -52,7 +52,7 @@ def _have(seeds: Sequence[Records], key: str) -> bool:
 
 def _differ(seeds: Sequence[Records]) -> bool:
     """Whether φ is another model than θ."""
-    one, other = (curve(seeds, key, lambda record: 0.0)[1] for key in _ITERATES)
+    one, other = (curve(seeds, key, lambda record: 0.0)[1] for key in (_MODEL, _RECEIVED))
     return one.shape != other.shape or bool((one != other).any())
 
 
