@@ -80,13 +80,12 @@ def _draw(axes: Axes, names: list[str], at: np.ndarray, edges: dict[tuple[str, s
     for name, place in where.items():
         axes.text(*place, name, fontsize=9, ha="center", va="center", zorder=3,
                   bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": BLUE})  # fmt: skip
-    axes.set_aspect("equal")
     axes.margins(0.14)
     axes.axis("off")
 
 
 def picture() -> Figure:
-    """All connected groups of methods, the largest first."""
+    """All connected groups of methods, the longest chain first."""
     edges = _edges()
     names = sorted({name for pair in edges for name in pair})
     number = {name: at for at, name in enumerate(names)}
@@ -94,20 +93,22 @@ def picture() -> Figure:
     for one, other in edges:
         joined[number[one], number[other]] = joined[number[other], number[one]] = 1
     _, group = connected_components(joined)
-    groups = sorted((np.flatnonzero(group == one) for one in set(group.tolist())), key=len, reverse=True)
-    figure = blank(11, 5.6)
-    large, small = groups[:2], groups[2:]
-    left, middle, right = figure.add_gridspec(1, 3, width_ratios=(1.5, 1.35, 0.6))
-    every = [figure.add_subplot(part) for part in (left, middle)]
-    rest = right.subgridspec(max(len(small), 1), 1)
-    every += [figure.add_subplot(rest[at]) for at in range(len(small))]
-    for axes, members in zip(every, [*large, *small], strict=False):
+    groups = [np.flatnonzero(group == one) for one in range(max(group) + 1)]
+    groups.sort(
+        key=lambda members: -shortest_path(joined[np.ix_(members, members)], unweighted=True).max()
+    )  # the long one
+    figure = blank(10, 7.6)
+    above, below = figure.add_gridspec(2, 1, height_ratios=(1, 1.25))
+    left, right = below.subgridspec(1, 2, width_ratios=(2.2, 1))
+    beside = right.subgridspec(len(groups) - 2, 1)
+    parts = [above, left, *(beside[at] for at in range(len(groups) - 2))]
+    for part, members in zip(parts, groups, strict=True):
         apart = shortest_path(joined[np.ix_(members, members)], unweighted=True)
-        _draw(axes, [names[at] for at in members], _places(apart), edges)
+        _draw(figure.add_subplot(part), [names[at] for at in members], _places(apart), edges)
     figure.suptitle("Methods that are one iteration", fontsize=12, x=0.01, ha="left")
     note = (
-        "whole: always, with the arguments of the table; dashed: on its conditions; dotted: with the piece that the "
-        "line names; φ = θ: what clients of one receive is the model of the other"
+        "whole: always; dashed: on conditions; dotted: with the piece that the line names; each line with its own "
+        "arguments\nφ = θ: what clients of one receive is the model of the other; all other lines join two models θ"
     )
     figure.supxlabel(note, fontsize=8, x=0.01, ha="left", color="#555555")
     return figure

@@ -194,11 +194,9 @@ class Scenario:
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
     )
-
     diagnose: str | None = _setting(
         "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all")
     )
-
     delta: float | None = _setting(
         "privacy", None, "δ of the (ε, δ) of a method with +dp; 1e-5 if not given", above=0.0, below=1.0
     )
