@@ -37,7 +37,7 @@ def records(cell: Cell, bits: float) -> list[dict[str, Any]]:
     for at, worse in ((rounds // 2, 1.0), (rounds, 0.0)):
         scores = {"bits_per_character": bits + worse, "received_bits_per_character": received + worse}
         sent = {"bytes_down_total": 2_000_000 * at, "bytes_up_total": 1_000_000 * at}
-        made.append({"round": at, "steps": 37 * cell.runs[0].scenario.steps, **scores, **sent})
+        made.append({"round": at, "steps": 36 * cell.runs[0].scenario.steps, **scores, **sent})
     return made
 
 
@@ -63,7 +63,7 @@ def test_each_statement_is_seen_or_not() -> None:
         "seen: Nesterov's momentum is the best outer optimiser (Douillard et al. 2023): nesterov"
     )
     assert "nesterov 1.900, mean 2.300 in shakespeare-text:128/natural:play/100% H=10" in lines[0]
-    assert "up to 2% worse allowed" in lines[1]
+    assert "up to 2 % worse allowed" in lines[1]
     assert "nesterov bits of φ@200 1.900, bits@200 2.000" in lines[4]
 
 
@@ -146,14 +146,14 @@ def test_every_statement_of_the_items_compares_cells_that_are_run() -> None:
 
 
 def test_bits_are_drawn_over_characters_and_over_bytes() -> None:
-    """37 workers, H steps of 16 blocks of 128 characters: after all rounds 151.6 million, whatever H."""
+    """36 workers, H steps of 16 blocks of 128 characters: after all rounds 147.5 million, whatever H."""
     figure = draw_figure(OUTER, outcomes(), "tokens")
     axes = figure.axes
     assert len(axes) == 6
     for column, (characters, traffic) in zip(OUTER.columns, zip(axes[::2], axes[1::2], strict=True), strict=True):
         theta = next(line for line in characters.lines if line.get_label() == "nesterov")
         x, y = (np.asarray(part, dtype=float) for part in theta.get_data())
-        assert x[-1] == pytest.approx(37 * 2000 * 16 * 128 / 1e6)
+        assert x[-1] == pytest.approx(36 * 2000 * 16 * 128 / 1e6)
         assert y[-1] == pytest.approx(2.0 + LENGTHS[column.label])
         sent = next(line for line in traffic.lines if line.get_label() == "nesterov")
         rounds = next(cell.runs[0].scenario.rounds for cell in OUTER.cells if cell.column == column)
@@ -162,19 +162,19 @@ def test_bits_are_drawn_over_characters_and_over_bytes() -> None:
         assert len(dotted) == len(AHEAD)
 
 
-def test_a_scaled_gpt_has_ten_steps_in_all_whatever_the_rounds() -> None:
+def test_a_scaled_gpt_has_about_five_steps_in_all_whatever_the_rounds() -> None:
     small = plan(preset("diloco/outer"), scale="tiny")
     found = {cell.column.label: cell.runs[0].scenario for cell in small.cells}
     assert {name: (one.rounds, one.steps) for name, one in found.items()} == {
-        "H=10": (10, 1),
-        "H=50": (5, 2),
-        "H=250": (1, 10),
+        "H=10": (5, 1),
+        "H=50": (2, 2),
+        "H=250": (1, 5),
     }
     for whole, little in zip(plan(preset("diloco/outer")).runs, small.runs, strict=True):
         assert whole.method == little.method
         for name in ("data", "partition", "clients", "participation", "rate", "weights", "weight_decay", "clip"):
             assert getattr(whole.scenario, name) == getattr(little.scenario, name)
-    assert small.read_as(small.cells[0], "received_bits@200") == "received_bits@10"
+    assert small.read_as(small.cells[0], "received_bits@200") == "received_bits@5"
 
 
 def test_an_item_of_a_small_gpt_is_run_drawn_and_read(tmp_path: Path) -> None:
@@ -189,12 +189,13 @@ def test_an_item_of_a_small_gpt_is_run_drawn_and_read(tmp_path: Path) -> None:
     )
     flat = " ".join(told.split())
     assert "SCALED DOWN" in flat
+    assert "seen (scaled down): the lookahead φ is a better model than θ" in flat
     assert "order in shakespeare-text:128/natural:play/100% H=50" in flat
-    assert "the lookahead φ is a better model than θ" in flat
     rows = json.loads(printed("reproduce", "diloco/outer", "--from", str(tmp_path / "runs"), "--json"))
     found = {(one["row"], one["measure"].partition("@")[0]): one["measured"] for one in rows}
     assert found["mean", "bits"] == found["mean", "received_bits"] > 1
     assert found["nesterov", "bits"] != found["nesterov", "received_bits"]
-    # 5 rounds, 2 workers, 420,480 weights (embedding of 80) of 4 bytes, down and up
-    assert found["mean", "megabytes"] == found["nesterov", "megabytes"] > 5 * 2 * 2 * 4 * 0.4
+    # 2 rounds, 2 workers, down and up, 420,480 weights with an embedding of 128 places, of 4 bytes
+    assert found["mean", "megabytes"] == found["nesterov", "megabytes"]
+    assert found["mean", "megabytes"] == pytest.approx(2 * 2 * 2 * 4 * 0.42048)
     assert (tmp_path / "runs/figure.png").is_file()

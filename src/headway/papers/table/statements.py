@@ -7,7 +7,7 @@ names. It is of these runs, with these seeds, and says nothing of a paper's own 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headway.papers.measurements import heading, parse_measure
@@ -29,14 +29,16 @@ class Finding:
     statement: Statement
     word: Seen
     pairs: Sequence[Pair]
+    is_scaled: bool = False
+    """Whether the runs are scaled down, so that they show nothing of the statement."""
 
     @property
     def line(self) -> str:
         """One line for below the table."""
-        told = self.statement
+        told, scaled = self.statement, " (scaled down)" if self.is_scaled else ""
         numbers = "; ".join(_in_words(*pair) for pair in self.pairs)
-        room = f", up to {told.slack:.0%} worse allowed" if told.slack else ""
-        return f"{self.word}: {told.text} ({told.source}{room}){f': {numbers}' if numbers else ''}"
+        room = f", up to {100 * told.slack:g} % worse allowed" if told.slack else ""
+        return f"{self.word}{scaled}: {told.text} ({told.source}{room}){f': {numbers}' if numbers else ''}"
 
 
 def _in_words(one: Entry, other: Entry) -> str:
@@ -50,7 +52,8 @@ def _in_words(one: Entry, other: Entry) -> str:
 def findings(plan: Plan, outcomes: Outcomes) -> list[Finding]:
     """What the runs say of each statement of the item."""
     known = {(one.row, one.column, one.measure.partition("@")[0]): one for one in entries(plan, outcomes)}
-    return [_finding(told, plan.preset, known) for told in plan.preset.statements]
+    scaled = plan.scale != "full"
+    return [replace(_finding(told, plan.preset, known), is_scaled=scaled) for told in plan.preset.statements]
 
 
 def _finding(told: Statement, preset: Preset, known: dict[tuple[str, str, str], Entry]) -> Finding:
