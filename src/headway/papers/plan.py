@@ -28,7 +28,8 @@ _TINY_MODELS = dict.fromkeys(
 )
 TINY = (
     f"scaled down (tiny): small model, at most {_TINY_ROUNDS} rounds, 2 batches of at most 20 samples an epoch, "
-    "at most 1,000 test samples, no augmentation (a GPT: 5 steps of 2 samples); not comparable with published numbers"
+    "at most 1,000 test samples, no augmentation (a GPT: 5 steps of 2 samples); "
+    "not comparable with the published numbers"
 )
 
 
