@@ -62,9 +62,9 @@ def test_each_statement_is_seen_or_not() -> None:
     assert lines[0].startswith(
         "seen: Nesterov's momentum is the best outer optimiser (Douillard et al. 2023): nesterov"
     )
-    assert "nesterov 1.900, mean 2.300 in shakespeare-text:128/natural:play/100% H=10" in lines[0]
+    assert "nesterov 1.900, mean 2.300 in H=10; nesterov 1.900, heavy-ball 2.200 in H=10" in lines[0]
     assert "up to 2 % worse allowed" in lines[1]
-    assert "nesterov bits of φ@200 1.900, bits@200 2.000" in lines[4]
+    assert "nesterov bits of φ@200 1.900, bits@200 2.000 in H=10" in lines[4]
 
 
 def test_one_cell_that_is_otherwise_is_enough() -> None:
@@ -190,7 +190,7 @@ def test_an_item_of_a_small_gpt_is_run_drawn_and_read(tmp_path: Path) -> None:
     flat = " ".join(told.split())
     assert "SCALED DOWN" in flat
     assert "seen (scaled down): the lookahead φ is a better model than θ" in flat
-    assert "order in shakespeare-text:128/natural:play/100% H=50" in flat
+    assert "order in H=50, by bits@40: 1 " in flat
     rows = json.loads(printed("reproduce", "diloco/outer", "--from", str(tmp_path / "runs"), "--json"))
     found = {(one["row"], one["measure"].partition("@")[0]): one["measured"] for one in rows}
     assert found["mean", "bits"] == found["mean", "received_bits"] > 1
@@ -199,3 +199,12 @@ def test_an_item_of_a_small_gpt_is_run_drawn_and_read(tmp_path: Path) -> None:
     assert found["mean", "megabytes"] == found["nesterov", "megabytes"]
     assert found["mean", "megabytes"] == pytest.approx(2 * 2 * 2 * 4 * 0.42048)
     assert (tmp_path / "runs/figure.png").is_file()
+
+
+def test_an_item_of_which_nothing_was_run_or_sent_is_drawn() -> None:
+    assert len(draw_figure(OUTER, {}, "tokens").axes) == 6
+    alone = plan(preset("diloco/one-worker"))
+    scores = {"bits_per_character": 2.0, "received_bits_per_character": 2.0}
+    record = {"round": 40, "steps": 50, "bytes_down_total": 0, "bytes_up_total": 0, **scores}
+    found = {run: Outcome(records=[record], precision="fp32") for run in alone.runs}  # type: ignore[list-item]
+    assert [axes.get_xscale() for axes in draw_figure(alone, found, "tokens").axes] == ["linear", "linear"]

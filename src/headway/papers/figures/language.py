@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headway.papers.figures.cells import FigureData
 from headway.papers.figures.layout import legend, panels, seeds_note
 from headway.papers.measurements import Records
@@ -30,7 +32,8 @@ def tokens(figure: Figure, data: FigureData) -> list[str]:
     for at, column in enumerate(columns):
         _draw_column(data, column, every[2 * at], _characters(data, column), "characters trained on, millions")
         _draw_column(data, column, every[2 * at + 1], _megabytes, "traffic, MB")
-        every[2 * at + 1].set_xscale("log")
+        if any(np.asarray(one.get_xdata(), dtype=float).max(initial=0) > 0 for one in every[2 * at + 1].lines):
+            every[2 * at + 1].set_xscale("log")  # centralised methods send nothing
     legend(figure)
     return ["whole lines: θ, the server's model", "dotted: φ, what clients receive next", *seeds_note(data)]
 

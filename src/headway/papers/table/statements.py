@@ -6,8 +6,8 @@ names. It is of these runs, with these seeds, and says nothing of a paper's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headway.papers.measurements import heading, parse_measure
@@ -29,6 +29,8 @@ class Finding:
     statement: Statement
     word: Seen
     pairs: Sequence[Pair]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The short name of each column."""
     is_scaled: bool = False
     """Whether the runs are scaled down, so that they show nothing of the statement."""
 
@@ -36,24 +38,31 @@ class Finding:
     def line(self) -> str:
         """One line for below the table."""
         told, scaled = self.statement, " (scaled down)" if self.is_scaled else ""
-        numbers = "; ".join(_in_words(*pair) for pair in self.pairs)
+        numbers = "; ".join(_in_words(*pair, self.labels) for pair in self.pairs)
         room = f", up to {100 * told.slack:g} % worse allowed" if told.slack else ""
         return f"{self.word}{scaled}: {told.text} ({told.source}{room}){f': {numbers}' if numbers else ''}"
 
 
-def _in_words(one: Entry, other: Entry) -> str:
-    if one.row == other.row and one.column == other.column:
-        return f"{one.row} {heading(one.measure)} {measured(one)}, {heading(other.measure)} {measured(other)}"
-    if one.column == other.column:
-        return f"{one.row} {measured(one)}, {other.row} {measured(other)} in {one.column}"
-    return f"{one.row} {measured(one)} in {one.column}, {measured(other)} in {other.column}"
+def _in_words(one: Entry, other: Entry, labels: Mapping[str, str]) -> str:
+    here, there = labels[one.column], labels[other.column]
+    if one.row == other.row and here == there:
+        return f"{one.row} {heading(one.measure)} {measured(one)}, {heading(other.measure)} {measured(other)} in {here}"
+    if here == there:
+        return f"{one.row} {measured(one)}, {other.row} {measured(other)} in {here}"
+    return f"{one.row} {measured(one)} in {here}, {measured(other)} in {there}"
+
+
+def _labels(preset: Preset) -> dict[str, str]:
+    """The short name of each column, by its name."""
+    return {column.name: column.label or column.name for column in preset.columns}
 
 
 def findings(plan: Plan, outcomes: Outcomes) -> list[Finding]:
     """What the runs say of each statement of the item."""
     known = {(one.row, one.column, one.measure.partition("@")[0]): one for one in entries(plan, outcomes)}
-    scaled = plan.scale != "full"
-    return [replace(_finding(told, plan.preset, known), is_scaled=scaled) for told in plan.preset.statements]
+    labels, scaled = _labels(plan.preset), plan.scale != "full"
+    found = (_finding(told, plan.preset, known) for told in plan.preset.statements)
+    return [replace(one, labels=labels, is_scaled=scaled) for one in found]
 
 
 def _finding(told: Statement, preset: Preset, known: dict[tuple[str, str, str], Entry]) -> Finding:
@@ -67,7 +76,7 @@ def _finding(told: Statement, preset: Preset, known: dict[tuple[str, str, str], 
 
 def _cells(told: Statement, preset: Preset) -> Iterator[tuple[tuple[str, str, str], tuple[str, str, str]]]:
     """The pairs of (row, column, measure) that a statement compares."""
-    names = {column.label or column.name: column.name for column in preset.columns}
+    names = {label: name for name, label in _labels(preset).items()}
     for column in told.columns or names:
         for row in told.than or (told.row,):
             yield (
@@ -97,5 +106,5 @@ def orders(plan: Plan, outcomes: Outcomes) -> list[str]:
         ranked = sorted(group, key=lambda one: sign * (one.mean or 0.0))
         if len(ranked) > 1:
             order = ", ".join(f"{place} {one.row} {measured(one)}" for place, one in enumerate(ranked, 1))
-            lines.append(f"order in {column.name}, by {heading(name)}: {order}")
+            lines.append(f"order in {_labels(plan.preset)[column.name]}, by {heading(name)}: {order}")
     return lines
