@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from headway.papers.figures.cells import FigureData
-from headway.papers.figures.layout import legend, panels, seeds_note
+from headway.papers.figures.layout import legend, seeds_note
 from headway.papers.measurements import Records
 from headway.papers.plan import Cell
 from headway.papers.preset import Column
 from headway.records import RoundRecord
-from headway.report.figures import Place, curve, line, mean_line
+from headway.report.figures import Place, curve, line, mean_line, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +23,14 @@ _MODEL, _RECEIVED = "bits_per_character", "received_bits_per_character"
 
 
 def tokens(figure: Figure, data: FigureData) -> list[str]:
-    """For each column of the item two panels: over characters trained on, and over traffic."""
+    """For each column of the item two panels: over characters trained on, and below it over traffic."""
     columns = data.plan.columns
-    titles = [column.label or column.name for column in columns for _ in range(2)]
-    every = panels(figure, titles, wide=4.0)
-    for at, column in enumerate(columns):
-        _draw_column(data, column, every[2 * at], _characters(data, column), "characters trained on, millions")
-        _draw_column(data, column, every[2 * at + 1], _megabytes, "traffic, MB")
-        if any(np.asarray(one.get_xdata(), dtype=float).max(initial=0) > 0 for one in every[2 * at + 1].lines):
-            every[2 * at + 1].set_xscale("log")  # centralised methods send nothing
+    figure.set_size_inches(max(4.2 * len(columns) + 1.8, 7), 7.4)
+    pairs = figure.subplots(2, len(columns), squeeze=False, sharey="col")
+    for (above, below), column in zip(pairs.T, columns, strict=True):
+        above.set_title(column.label or column.name, fontsize=10)
+        _draw_column(data, column, above, _characters(data, column), "characters trained on, millions")
+        _draw_column(data, column, below, _megabytes, "traffic, MB")
     legend(figure)
     return ["whole lines: θ, the server's model", "dotted: φ, what clients receive next", *seeds_note(data)]
 
@@ -42,9 +39,12 @@ def _draw_column(data: FigureData, column: Column, axes: Axes, place: Place, lab
     for number, row in enumerate(data.plan.rows):
         seeds, style = data.seed_records(data.cell(row, column)), {"linewidth": 1.3, "color": line(number)["color"]}
         if _have(seeds, _MODEL):
-            mean_line(axes, *curve(seeds, _MODEL, place), label=data.row_label(row), **style)
+            places, values = curve(seeds, _MODEL, place)
+            mark = "o" if len(places) == 1 else ""
+            mean_line(axes, places, values, label=data.row_label(row), marker=mark, **style)
             if _have(seeds, _RECEIVED) and _differ(seeds):
-                mean_line(axes, *curve(seeds, _RECEIVED, place), linestyle=":", **style)
+                mean_line(axes, *curve(seeds, _RECEIVED, place), linestyle=":", marker=mark and "s", **style)
+    tidy(axes)
     axes.set_xlabel(label)
     axes.set_ylabel(BITS)
 
