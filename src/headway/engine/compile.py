@@ -21,8 +21,10 @@ from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute
+from headway.engine.kept_programs import kept_programs
 from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
+from headway.waiting import part
 
 aten = torch.ops.aten
 Result = TypeVar("Result")
@@ -70,8 +72,9 @@ def traced(
 def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> Callable[..., Result]:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
     try:
-        program = traced(function, arguments, compiled=True)
-        program(*arguments)
+        with part("compiling and capturing"), kept_programs():
+            program = traced(function, arguments, compiled=True)
+            program(*arguments)
     except (CannotExecute, UserError):
         raise
     except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises

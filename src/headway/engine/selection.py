@@ -18,6 +18,7 @@ from headway.engine.captured import AT_ONCE
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.executor import CannotExecute, Executor, RoundInput
 from headway.engine.experiment import Experiment
+from headway.engine.kept_programs import why_not_kept
 from headway.engine.pool import cores
 from headway.engine.serial import Serial
 from headway.engine.trial import first_rounds, round_input
@@ -173,7 +174,8 @@ def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
         if contest.best is None and requested != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
         chosen = contest.best or Serial(experiment)
-        for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
+        unkept = why_not_kept() if chosen.name.endswith(":compiled") else None
+        for line in [*contest.refusals, *_unfilled(experiment, chosen.name), *([unkept] if unkept else [])]:
             tell(line)
         return chosen
 

@@ -12,8 +12,7 @@ from headway.errors import UserError
 from headway.runs.environment import Environment, commit, environment
 from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.settings import EXECUTION, without
-from headway.scenario import LATER, Scenario
-from headway.scenario import scenario as scenario_of
+from headway.scenario import LATER, Scenario, scenario_of
 from headway.tuning.grid import Grid, GridLike, Value, grid, text
 from headway.tuning.results import command_line
 
@@ -68,7 +67,7 @@ class Request:
         own: Sequence[str] = (),
     ) -> Request:
         """The request of these arguments, as they were given."""
-        chosen = scenario_of(scenario, **settings)
+        chosen = scenario_of(scenario, settings)
         if chosen.stop_at_target:
             raise UserError("a sweep gives every candidate the same rounds; leave --stop-at-target out")
         if chosen.patience is not None:
