@@ -3,8 +3,8 @@
 python benchmarks/waiting.py [--old REV | --old-tree PATH] [--new-tree PATH] [--times 5] [--case fashion:auto,mlp:auto]
        [--rounds 80] [--device cpu] [--precision fp32] [--json]
 
-A case is a work (fashion, which is `hw.simulate("fedavg")` on the embedded data, or a workload of `headway bench`) and an
-executor. In every turn each tree starts it twice in fresh processes: cold, with empty caches of Headway and of torch's
+A case is a work (fashion, which is `hw.simulate("fedavg")` on the embedded data, or a workload of `headway bench`) and
+an executor. In every turn each tree starts it twice in fresh processes: cold, with empty caches of Headway and of torch's
 compiler, and warm, with what the cold start left. Trees take turns, and which begins alternates. Shown are medians of
 the seconds for imports, from the call to the end of the first round, and for the whole process, with the ratio new/old.
 `headway bench --start` has the parts.
@@ -75,7 +75,9 @@ def started(tree: Path, case: str, arguments: argparse.Namespace, folder: Path) 
     """One start in a fresh process, whose caches and temporary files lie in a folder."""
     work, _, executor = case.partition(":")
     job = [work, executor or "auto", arguments.rounds, arguments.device, arguments.precision]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR", "TRITON"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR", "TRITON"))
+    }
     environment |= {"PYTHONPATH": str(tree / "src"), "HEADWAY_CACHE": str(folder / "cache"), "TMPDIR": str(folder)}
     begin = time.perf_counter()
     done = subprocess.run(

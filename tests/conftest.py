@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import getpass
 import json
 import os
 import shutil
@@ -184,7 +183,7 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """No test reads or writes what the user's own runs remember; this one is for fixtures that several tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        programs = Path(tempfile.gettempdir()) / f"headway-tests-{getpass.getuser()}" / "programs"
+        programs = Path(tempfile.gettempdir()) / f"headway-tests-{os.getuid()}" / "programs"
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(programs))  # compiled programs are kept from test to test
         yield
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMPILING
 
+from conftest import COMPILING
 from headway.engine import kept_programs as kept
 from headway.engine.kept_programs import kept_programs, why_not_kept
 from headway.user_cache import NotPrivate, private_folder
@@ -45,7 +45,7 @@ def test_the_folder_is_its_user_s_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
 def test_a_folder_that_others_can_write_to_is_refused(mode: int) -> None:
     private_folder("programs").chmod(mode)
-    with pytest.raises(NotPrivate, match="others can write to .*programs; chmod 700"):
+    with pytest.raises(NotPrivate, match=r"others can write to .*programs; chmod 700"):
         private_folder("programs")
 
 
@@ -96,9 +96,14 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert _settings() == before
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
     before = _settings()
-    with pytest.raises(KeyError), kept_programs():
-        assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "kernels")
-        raise KeyError
+
+    def fails() -> None:
+        with kept_programs():
+            assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "kernels")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     assert _settings() == before
 
 

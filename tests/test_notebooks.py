@@ -1,4 +1,4 @@
-"""The notebooks in a real kernel: every cell runs without a complaint, progress is shown, and studies show themselves."""
+"""The notebooks in a real kernel: no cell complains, progress is shown, and studies show themselves."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def private_folder(kind: str) -> Path:
         for above in folder.parents:
             mode = above.stat().st_mode
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                raise NotPrivate(f"others can put another folder in the place of {folder}, as they can write to {above}")
+                raise NotPrivate(
+                    f"others can put another folder in the place of {folder}, as they can write to {above}"
+                )
     except (OSError, RuntimeError) as fault:  # RuntimeError: there is no home folder
         raise NotPrivate(f"the cache has no place: {fault}") from None
     return folder

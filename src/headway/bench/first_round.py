@@ -51,7 +51,7 @@ class _Watch:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.began, self.ended = clock, time.perf_counter(), 0.0
-        self.executor, self.told = "", list[str]()
+        self.executor, self.told, self.parts = "", list[str](), dict[str, float]()
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         self.executor = executor
@@ -59,7 +59,7 @@ class _Watch:
 
     def round(self, record: RoundRecord) -> None:
         self.clock.leave()
-        self.ended = time.perf_counter()
+        self.ended, self.parts = time.perf_counter(), dict(self.clock.seconds)
 
     def tell(self, message: str) -> None:
         self.told.append(message)
@@ -101,6 +101,6 @@ def main(text: str, torch_seconds: float, headway_seconds: float) -> None:
         print(json.dumps({"refused": "; ".join(watch.told)}))
         return
     total = watch.ended - watch.began
-    parts = {**clock.seconds, "rest": total - sum(clock.seconds.values())}
+    parts = {**watch.parts, "rest": total - sum(watch.parts.values())}
     imports = {"torch": torch_seconds, "headway": headway_seconds}
     print(json.dumps({"imports": imports, "seconds": total, "parts": parts, "executor": watch.executor}))

@@ -140,7 +140,9 @@ def _started(job: StartJob, cache: str) -> Start | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise MachineError(f"{job.workload} with {job.executor}: its first round took more than {LIMIT:.0f} s") from None
+        raise MachineError(
+            f"{job.workload} with {job.executor}: its first round took more than {LIMIT:.0f} s"
+        ) from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
         raise MachineError(f"{job.workload} with {job.executor} did not start: {last}")

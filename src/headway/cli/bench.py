@@ -28,9 +28,7 @@ ROUNDS = typer.Option(
 START = typer.Option(
     "--start", help="what is waited for before the first round is over: with an empty cache, and again with a full one"
 )
-EXECUTOR = typer.Option(
-    help="with --start: an executor, or several with commas; auto by default", show_default=False
-)
+EXECUTOR = typer.Option(help="with --start: an executor, or several with commas; auto by default", show_default=False)
 TIMES = typer.Option(help="with --start: how often, 1 by default", min=1, show_default=False)
 RANKS = typer.Option(
     help="numbers of ranks, with commas, such as 1,2,4: the rounds of auto, pfl or an executor on each",
@@ -90,12 +88,14 @@ def bench(
 
     if start:
         _check_start(engines, ranks)
-        work = listed(workload) or ["fashion", "mlp"]
-        _started(work, listed(executor), rounds or STARTED_ROUNDS, times or 1, machine, precisions[0], tell, out, json)
+        begun = listed(workload) or ["fashion", "mlp"]
+        _started(begun, listed(executor), rounds or STARTED_ROUNDS, times or 1, machine, precisions[0], tell, out, json)
         return
     if executor is not None or times is not None:
         given = "executor" if executor is not None else "times"
-        raise UserError(f"{given} is for --start; engines are chosen with --engines, and --rounds says how many are timed")
+        raise UserError(
+            f"{given} is for --start; engines are chosen with --engines, and --rounds says how many are timed"
+        )
     rounds = rounds or TIMED_ROUNDS
     if ranks is not None:
         _over_ranks(workload or "cnn", listed(engines), ranks, rounds, str(machine), precisions[0], tell, out, json)

@@ -79,12 +79,17 @@ def _is_named(folder: str | None) -> bool:
 def _machine() -> str:
     """A name for machines that can run the same programs: `torch-2.13.0-` and what tells their processors apart.
 
-    The compiler is told to use all that this processor has, so a program may stop another one. GPUs are in torch's keys.
+    The compiler uses all that this processor has, so a program may stop another one. GPUs are in torch's keys.
     """
     try:
         found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
         found = None
-    about = (platform.machine(), found[0] if found else platform.processor(), torch.version.cuda, platform.python_version())
+    about = (
+        platform.machine(),
+        found[0] if found else platform.processor(),
+        torch.version.cuda,
+        platform.python_version(),
+    )
     version = re.sub(r"[^\w.+-]", "-", torch.__version__)
     return f"torch-{version}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"

@@ -112,7 +112,7 @@ def resume_tuning(
         )
     grids = about["grids"]
     assert isinstance(grids, dict), "a checksum is over it"
-    scenario = scenario_in(folder).changed(validation=about["validation"])
+    scenario = scenario_in(folder).with_settings({"validation": about["validation"]})
     plan = Plan.of(grids, scenario, about["budget"], {}, {})
     series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
     return _tuned_and_compared(plan, folder, series, observer)
