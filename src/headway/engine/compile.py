@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from headway.waiting import part
 
 aten = torch.ops.aten
 Result = TypeVar("Result")
+Tree = TypeVar("Tree")
 
 Options = Mapping[str, str | int | bool]
 """Settings of torch's compiler."""
@@ -80,6 +81,15 @@ def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> 
     except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises
         raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
     return program
+
+
+def as_after_a_step(carry: Tree) -> Tree:
+    """What a client begins with, in memory as a step leaves it: every tensor has its own.
+
+    At first the received model stands for several tensors, and for all clients of a stack. For such the compiler would
+    make the program once more, for the first step alone.
+    """
+    return cast(Tree, copied(carry))
 
 
 def _refuse_own_draws(graph: GraphModule) -> None:
