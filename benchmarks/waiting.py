@@ -3,10 +3,11 @@
 python benchmarks/waiting.py [--old REV | --old-tree PATH] [--new-tree PATH] [--times 5] [--case fashion:auto,mlp:auto]
        [--rounds 80] [--device cpu] [--precision fp32] [--json]
 
-A case is a work (fashion, which is `hw.simulate("fedavg")` on the embedded data, or a workload of `headway bench`) and
-an executor. In every turn each tree starts it twice in fresh processes: cold, with empty caches of Headway and of torch's
-compiler, and warm, with what the cold start left. Trees take turns, and which begins alternates. Shown are medians of
-the seconds for imports, from the call to the end of the first round, and for the whole process, with the ratio new/old.
+A case is an executor and a work: fashion, which is `hw.simulate("fedavg")` on the embedded data, or a workload of
+`headway bench`. In every turn each tree starts it twice in fresh processes: cold, with empty caches of Headway and of
+torch's compiler, and warm, with what the cold start left. Trees take turns, and which begins alternates. Shown are
+medians of the seconds for imports, from the call to the end of the first round, and for the whole process, with the
+ratio new/old.
 `headway bench --start` has the parts.
 """
 

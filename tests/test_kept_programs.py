@@ -32,7 +32,7 @@ def _settings() -> dict[str, str | None]:
 
 
 def test_the_folder_is_its_user_s_alone(tmp_path: Path) -> None:
-    before = os.umask(0)
+    before = os.umask(0o002)
     try:
         folder = private_folder("programs")
     finally:

@@ -20,7 +20,8 @@ class Clock:
     """The seconds that each part took so far."""
 
     def __init__(self) -> None:
-        self.seconds: dict[Part, float] = {}
+        self.seconds: dict[str, float] = {}
+        """By part."""
         self._inside: list[Part] = []
         self._since = time.perf_counter()
 

@@ -51,7 +51,8 @@ class _Watch:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.began, self.ended = clock, time.perf_counter(), 0.0
-        self.executor, self.told, self.parts = "", list[str](), dict[str, float]()
+        self.executor, self.told = "", list[str]()
+        self.parts: dict[str, float] = {}
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         self.executor = executor
@@ -59,7 +60,7 @@ class _Watch:
 
     def round(self, record: RoundRecord) -> None:
         self.clock.leave()
-        self.ended, self.parts = time.perf_counter(), dict(self.clock.seconds)
+        self.ended, self.parts = time.perf_counter(), {**self.clock.seconds}
 
     def tell(self, message: str) -> None:
         self.told.append(message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ def as_after_a_step(carry: Tree) -> Tree:
     At first the received model stands for several tensors, and for all clients of a stack. For such the compiler would
     make the program once more, for the first step alone.
     """
-    return cast(Tree, copied(carry))
+    return copied(carry)
 
 
 def _refuse_own_draws(graph: GraphModule) -> None:

@@ -32,6 +32,7 @@ from headway.runs.settings import SAME_WORK, without
 from headway.trees import leaves_of, named_leaves
 from headway.user_cache import cache_of
 
+
 def chosen(experiment: Experiment, requested: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
     """An executor, and its name with how it was chosen where nobody asked for it by name."""
     if requested not in TIMED or experiment.scenario.deterministic:  # then no stopwatch decides
