@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,7 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install
 @pytest.mark.parametrize("name", RUNS)
 def test_a_kernel_shows_progress_tables_and_plots(name: str, tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    kernel = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
-    kernel.create_kernel_manager()
-    kernel.km.kernel_cmd = [sys.executable, "-W", "error", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    asyncio.run(kernel.async_execute())
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = {"".join(cell.source): cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
     every = [output for outputs in shown.values() for output in outputs]
     assert not [output for output in every if output.get("name") == "stderr" or output.output_type == "error"]
