@@ -90,4 +90,4 @@ def test_what_a_start_does_not_have_is_refused() -> None:
         assert done.exception is not None
         raise done.exception
 
-    refused(without_start, "executor is for --start", "--engines")
+    refused(without_start, "executor is 'serial'", "it is for --start", "--engines")

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "tf32", "bf16")
 TIMED_ROUNDS, STARTED_ROUNDS = 10, 80
 """Rounds by default: those of an engine that are timed, and those that a run would have whose start is timed."""
+WORKLOAD = typer.Option(
+    help="mlp, cnn, lenet, resnet18-b50, resnet18-b10, or several with commas; with --start also fashion",
+    show_default=False,
+)
+ENGINES = typer.Option(
+    help="engines, with commas: loop, auto, pfl, flower, flower-tutorial or an executor's name; all by default",
+    show_default=False,
+)
 ROUNDS = typer.Option(
     help="timed rounds of each engine, 10 by default; with --start: how many the run would have, 80 by default",
     min=1,
@@ -37,17 +45,8 @@ RANKS = typer.Option(
 
 
 def bench(
-    workload: Annotated[
-        str | None,
-        typer.Option(help="mlp, cnn, lenet, resnet18-b50, resnet18-b10, or several with commas", show_default=False),
-    ] = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(
-            help="engines, with commas: loop, auto, pfl, flower, flower-tutorial or an executor's name; all by default",
-            show_default=False,
-        ),
-    ] = None,
+    workload: Annotated[str | None, WORKLOAD] = None,
+    engines: Annotated[str | None, ENGINES] = None,
     rounds: Annotated[int | None, ROUNDS] = None,
     precision: Annotated[
         str | None,
@@ -86,16 +85,11 @@ def bench(
     def tell(line: str) -> None:
         console.print(line, style="dim", soft_wrap=True)
 
+    _check_start(start, engines=engines, ranks=ranks, executor=executor, times=times)
     if start:
-        _check_start(engines, ranks)
         begun = listed(workload) or ["fashion", "mlp"]
         _started(begun, listed(executor), rounds or STARTED_ROUNDS, times or 1, machine, precisions[0], tell, out, json)
         return
-    if executor is not None or times is not None:
-        given = "executor" if executor is not None else "times"
-        raise UserError(
-            f"{given} is for --start; engines are chosen with --engines, and --rounds says how many are timed"
-        )
     rounds = rounds or TIMED_ROUNDS
     if ranks is not None:
         _over_ranks(workload or "cnn", listed(engines), ranks, rounds, str(machine), precisions[0], tell, out, json)
@@ -109,11 +103,14 @@ def bench(
         print_json(results[0] if len(results) == 1 else results)
 
 
-def _check_start(engines: str | None, ranks: str | None) -> None:
-    """Refuse what a start does not have."""
-    for name, given in (("engines", engines), ("ranks", ranks)):
-        if given is not None:
-            raise UserError(f"{name} is '{given}', but --start starts one process with an --executor; leave it out")
+def _check_start(start: bool, **given: object) -> None:
+    """Refuse what a start does not have, and what only a start has."""
+    for name in ("engines", "ranks") if start else ("executor", "times"):
+        if given[name] is not None:
+            why = (
+                "--start starts one process with an --executor" if start else "it is for --start; others take --engines"
+            )
+            raise UserError(f"{name} is '{given[name]}', but {why}; leave it out")
 
 
 def _started(

@@ -142,12 +142,10 @@ def build(
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
     with part("data"):
-        if federation is None:
-            federation = _given(scenario, clients, test, task, padding)
-        if federation is not None:
-            scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
-        else:
-            federation = for_task(_scenario_federation(scenario), scenario.task)
+        own = _given(scenario, clients, test, task, padding) if federation is None else federation
+        federation = for_task(_scenario_federation(scenario), scenario.task) if own is None else own
+    if own is not None:
+        scenario = dataclasses.replace(scenario, clients=len(own.clients), data="own", partition="own")
     population.check(scenario, method, federation)
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
