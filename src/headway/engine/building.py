@@ -143,9 +143,7 @@ def build(
     """
     with part("data"):
         own = _given(scenario, clients, test, task, padding) if federation is None else federation
-        federation = for_task(_scenario_federation(scenario), scenario.task) if own is None else own
-    if own is not None:
-        scenario = dataclasses.replace(scenario, clients=len(own.clients), data="own", partition="own")
+        scenario, federation = _with_data(scenario, own)
     population.check(scenario, method, federation)
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
@@ -190,6 +188,13 @@ def build(
     privacy.check(experiment)
     diagnostics.check(experiment)
     return experiment
+
+
+def _with_data(scenario: Scenario, own: Federation | None) -> tuple[Scenario, Federation]:
+    """The scenario with the user's own federation, or with the one that it names."""
+    if own is None:
+        return scenario, for_task(_scenario_federation(scenario), scenario.task)
+    return dataclasses.replace(scenario, clients=len(own.clients), data="own", partition="own"), own
 
 
 def _own_federation(clients: OwnClients | None, test: object, task: str, padding: Padding) -> Federation:
