@@ -6,8 +6,8 @@ python benchmarks/waiting.py [--old REV | --old-tree PATH] [--new-tree PATH] [--
 A case is an executor and a work: fashion, which is `hw.simulate("fedavg")` on the embedded data, or a workload of
 `headway bench`. In every turn each tree starts it twice in fresh processes: cold, with empty caches of Headway and of
 torch's compiler, and warm, with what the cold start left. Trees take turns, and which begins alternates. Shown are
-medians of the seconds for imports, from the call to the end of the first round, and for the whole process, with the
-ratio new/old.
+medians of the seconds for imports, from the call to the end of the first round, for the whole process, and of the
+seconds that it and its workers computed, with the ratio new/old.
 `headway bench --start` has the parts.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from typing import Any
 
 from golden import ROOT, checked_out, git
 
-NUMBERS = ("imports", "call", "process")
+NUMBERS = ("imports", "call", "process", "cpu")
 CHILD = """\
 import json, sys, time
 begin = time.perf_counter()
@@ -80,7 +81,7 @@ def started(tree: Path, case: str, arguments: argparse.Namespace, folder: Path) 
         name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR", "TRITON"))
     }
     environment |= {"PYTHONPATH": str(tree / "src"), "HEADWAY_CACHE": str(folder / "cache"), "TMPDIR": str(folder)}
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), cpu_of_children()
     done = subprocess.run(
         [sys.executable, "-c", CHILD, json.dumps(job)], env=environment, cwd=folder, capture_output=True, text=True
     )
@@ -88,7 +89,13 @@ def started(tree: Path, case: str, arguments: argparse.Namespace, folder: Path) 
     if done.returncode:
         sys.exit(f"{case} of {tree} did not start:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "process": took}
+    return {**found, "process": took, "cpu": cpu_of_children() - before}
+
+
+def cpu_of_children() -> float:
+    """Seconds that the processes computed which this one started and that ended; other work hardly changes them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def turn(trees: dict[str, Path], arguments: argparse.Namespace, number: int) -> list[dict[str, Any]]:

@@ -138,21 +138,21 @@ def test_every_version_of_torch_has_its_own_folder(monkeypatch: pytest.MonkeyPat
 
 
 PROGRAM = """\
-import json, sys, warnings
+import json, os, warnings
 import headway as hw
-from torch._dynamo.utils import counters
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     result = hw.simulate("fedacg", model="linear", rounds=2, clients=10, steps=2, device="cpu",
         executor="batched:compiled", eval_samples=100)
-import os
+left = [name for name in os.environ if name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
+from torch._dynamo.utils import counters
 print(json.dumps({
     "executor": result.executor,
     "found": counters["inductor"]["fxgraph_cache_hit"],
     "made": counters["inductor"]["fxgraph_cache_miss"],
     "loss": result.records[-1]["loss"],
     "told": [str(one.message) for one in told if "programs" in str(one.message)],
-    "left": [name for name in os.environ if name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")],
+    "left": left,
 }))
 """
 
