@@ -85,7 +85,9 @@ def _serve(own: _Beginning) -> None:
         if end is not own.connection:
             end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != own.trainer.experiment.scenario.deterministic:
+        # only then: it imports the compiler's settings, which takes a second
+        torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
     if own.trainer.compiled:
         torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
     given: RoundInput
