@@ -12,7 +12,7 @@ import numpy as np
 from headway.data.participation import in_words
 from headway.measure.headline import Headline
 from headway.report.grid.cells import Drawn, curves, heat, lead, limits, methods, places, studies
-from headway.report.page.parts import Sheet, chart, framed, legend, look, swatch, text_of
+from headway.report.page.parts import Sheet, chart, framed, legend, look, name_cell, text_of
 from headway.report.page.parts import written as save_page
 from headway.report.page.sections import comparison, legend_of_table, notes
 from headway.report.tables import caption
@@ -136,7 +136,7 @@ def _heat(grid: Grid) -> str:
     body = []
     for number, (name, cells) in enumerate(zip(methods(grid), heat(grid), strict=True)):
         line = "".join(_shade(text, share) for text, share in cells)
-        body.append(f"<tr><td>{swatch(number)}{escape(name)}</td>{line}</tr>")
+        body.append(f"<tr>{name_cell(name, number)}{line}</tr>")
     return (
         f'<div class="wide"><table class="heat"><thead><tr><th scope="col">method</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"

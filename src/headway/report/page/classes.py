@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 from headway.report.page.axes import Frame
-from headway.report.page.parts import Sheet, broad, chart, look, swatch
+from headway.report.page.parts import Sheet, broad, chart, look, name_cell
 from headway.report.split_picture import class_labels
 from headway.runs.result import Result
 from headway.runs.study import Study
@@ -121,7 +121,7 @@ def _table(found: ClassAccuracies) -> str:
         ends = (f"{values[at]:.2f} ({found.names[at]})" for at in (int(values.argmin()), int(values.argmax())))
         each = (f"{value:.2f}" for value in (values if single else ()))
         cells = "".join(f"<td>{escape(text)}</td>" for text in (*ends, f"{values.std():.2f}", *each))
-        lines.append(f"<tr><td>{swatch(number)}{escape(name)}</td>{cells}</tr>")
+        lines.append(f"<tr>{name_cell(name, number)}{cells}</tr>")
     return (
         f'<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{''.join(lines)}</tbody></table></div>"

@@ -12,7 +12,7 @@ from headway.measure.numbers import MethodNumbers, number_of
 from headway.measure.over_clients import QUANTILES
 from headway.report.clients import about_clients, are_measured, how_many, with_deviation
 from headway.report.page.axes import Frame
-from headway.report.page.parts import Sheet, chart, look, swatch
+from headway.report.page.parts import Sheet, chart, look, name_cell
 
 CHART = "clients"
 """The name of the picture and of its numbers."""
@@ -50,7 +50,7 @@ def _line(row: MethodNumbers, number: int, scale: float, digits: int) -> str:
     quantiles = row.get("client_quantiles")
     cells += ["–" if quantiles is None else f"{quantiles[at] * scale:.{digits}f}" for _, at in _SHOWN]
     judged = row.get("clients_judged")
-    first = f"<td>{swatch(number)}{escape(row['name'])}</td>"
+    first = name_cell(row["name"], number)
     count = "–" if judged is None else how_many(judged)
     return f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in [count, *cells])}</tr>\n"
 

@@ -54,6 +54,11 @@ def swatch(number: int) -> str:
     return f'<span class="swatch {look(number)}"></span>'
 
 
+def name_cell(name: str, number: int | None = None) -> str:
+    """The first cell of a row, with the look of a method by its number: a long name gets several lines."""
+    return f'<td>{"" if number is None else swatch(number)}<span class="long">{escape(name)}</span></td>'
+
+
 def chart(name: str, svg: str, caption: str = "") -> str:
     """A picture that can be saved: `name` is that of its sheet and of the files."""
     words = f"<figcaption>{caption}</figcaption>" if caption else ""

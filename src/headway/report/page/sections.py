@@ -12,7 +12,7 @@ from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
 from headway.report.clients import SPREAD
 from headway.report.page import commands as again
-from headway.report.page.parts import swatch
+from headway.report.page.parts import name_cell
 from headway.report.tables import about_differences, best, cells, columns, number_and_word
 from headway.report.units import UNITS, unit_of_column
 from headway.runs.environment import MadeOn
@@ -40,8 +40,11 @@ def _table(
         return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
 
     def cell(text: str, row: int, column: int) -> str:
-        written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else _in_two_lines(text)
-        return f"<td>{swatch(row) if swatches and column == 0 else ''}{written}</td>"
+        if column == 0:
+            return name_cell(text, row if swatches else None)
+        return (
+            f"<td><strong>{escape(text)}</strong></td>" if (row, column) in bold else f"<td>{_in_two_lines(text)}</td>"
+        )
 
     lines = (
         "<tr>" + "".join(cell(text, row, column) for column, text in enumerate(line)) + "</tr>"
