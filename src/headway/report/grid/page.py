@@ -30,7 +30,7 @@ def page(grid: Grid, links: Mapping[int, str]) -> str:
     scale = limits(drawn)
     title = f"{len(names)} methods in {len(grid.cells)} scenarios"
     panels = "\n".join(
-        _panel(number, cell, names, one, scale)
+        _panel(number, cell, names, one, scale, first.words)
         for number, (cell, one) in enumerate(zip(grid.cells, drawn, strict=True))
     )
     content = Template(text_of("grid.html", _HERE)).substitute(
@@ -81,7 +81,12 @@ def _sheet(names: list[str], drawn: Mapping[str, Drawn], first: Headline) -> She
 
 
 def _panel(
-    place: int, cell: Cell, names: list[str], drawn: Mapping[str, Drawn], scale: tuple[float, float, float]
+    place: int,
+    cell: Cell,
+    names: list[str],
+    drawn: Mapping[str, Drawn],
+    scale: tuple[float, float, float],
+    measure: str,
 ) -> str:
     """The curves of one scenario as SVG, whose colours are those of the page's light or dark style."""
     last, low, high = scale
@@ -118,7 +123,8 @@ def _panel(
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(cell.label)}: {escape(ends)}">{"".join(parts)}</svg>'
     )
-    return chart(_name(place), svg, "<br>".join(escape(f"{name}={value}") for name, value in cell.settings.items()))
+    caption = "<br>".join(escape(f"{name}={value}") for name, value in cell.settings.items())
+    return chart(_name(place), svg, caption, f"{measure} over communication rounds; {cell.label}")
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import metadata
@@ -55,14 +56,22 @@ def swatch(number: int) -> str:
 
 
 def name_cell(name: str, number: int | None = None) -> str:
-    """The first cell of a row, with the look of a method by its number: a long name gets several lines."""
-    return f'<td>{"" if number is None else swatch(number)}<span class="long">{escape(name)}</span></td>'
+    """The first cell of a row, with the look of a method by its number: a long name gets several lines.
+
+    They end after an argument where they can.
+    """
+    parted = "<wbr>".join(escape(part) for part in re.split(r"(?<=[,:+/])(?=\w)", name))
+    return f'<td>{"" if number is None else swatch(number)}<span class="long">{parted}</span></td>'
 
 
-def chart(name: str, svg: str, caption: str = "") -> str:
-    """A picture that can be saved: `name` is that of its sheet and of the files."""
+def chart(name: str, svg: str, caption: str = "", title: str = "") -> str:
+    """A picture that can be saved: `name` is that of its sheet and of the files.
+
+    `title` is written above the picture in the file only; the page has these words elsewhere.
+    """
     words = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure class="saved" data-name="{escape(name)}">{words}{svg}</figure>'
+    above = f' data-title="{escape(title)}"' if title else ""
+    return f'<figure class="saved" data-name="{escape(name)}"{above}>{words}{svg}</figure>'
 
 
 def broad(svg: str) -> str:

@@ -49,22 +49,22 @@ headway.savable = (() => {
       parts.append(shape("text", { class: "name", x: x + LINE + 8, y: y + 4 }, name));
       x += wide;
     }
-    return { parts, height: y + ROW / 2 + 4 };
+    return { parts, bottom: y + ROW / 2 + 4 };
   }
 
-  function picture(svg, keys, title) {
+  function picture(svg, keys, title, above) {
     const root = document.documentElement, copy = svg.cloneNode(true);
     copy.querySelector("#cursor")?.remove();
-    const [left, top, width, height] = svg.getAttribute("viewBox").split(/[ ,]+/).map(Number);
-    const foot = named(keys, width, top + height);
-    const whole = keys.length ? foot.height - top : height;
+    const [left, start, width, tall] = svg.getAttribute("viewBox").split(/[ ,]+/).map(Number);
+    const foot = named(keys, width, start + tall), top = above ? start - ROW : start;
+    const whole = (keys.length ? foot.bottom : start + tall) - top;
+    if (above) foot.parts.append(shape("text", { class: "name", x: left + 10, y: start - 5 }, above));
     root.classList.add("light"); // files are for papers: colours on white, whatever the page shows
     svg.append(foot.parts);
     const from = [...svg.querySelectorAll("*")].filter((one) => !one.closest("#cursor"));
-    if (keys.length) copy.append(foot.parts.cloneNode(true));
+    copy.append(foot.parts.cloneNode(true));
     const to = [...copy.querySelectorAll("*")];
-    const shown = keys.length ? from : from.filter((one) => !foot.parts.contains(one));
-    shown.forEach((element, number) => { if (!element.hasAttribute("style")) dressed(element, to[number]); });
+    from.forEach((element, number) => { if (!element.hasAttribute("style")) dressed(element, to[number]); });
     foot.parts.remove();
     for (const name of ["class", "style", "tabindex", "role", "id", "aria-label"]) copy.removeAttribute(name);
     const size = { width, height: whole, viewBox: `${left} ${top} ${width} ${whole}` };
@@ -75,7 +75,7 @@ headway.savable = (() => {
     return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
   }
 
-  /* `about` gives, when a button is pressed, the file's name, a title, the sheet of numbers and the methods drawn. */
+  /* `about` gives, when a button is pressed, the file's name, its title, the words above the picture and its numbers. */
   function savable(svg, place, about, hasNumbers = true) {
     const button = (kind, act) => {
       const made = make("button", { type: "button", className: "save", textContent: kind, title: `save as ${kind}` });
@@ -83,8 +83,8 @@ headway.savable = (() => {
       return made;
     };
     const buttons = [button("SVG", () => {
-      const { name, title, sheet } = about();
-      save(`${name}.svg`, picture(svg, sheet?.keys ?? [], title), "image/svg+xml");
+      const { name, title, above, sheet } = about();
+      save(`${name}.svg`, picture(svg, sheet?.keys ?? [], title, above), "image/svg+xml");
     })];
     if (hasNumbers) {
       buttons.push(button("CSV", () => {
@@ -98,7 +98,8 @@ headway.savable = (() => {
   const sheets = JSON.parse(document.getElementById("data").textContent).sheets ?? {};
   for (const figure of document.querySelectorAll("figure.saved")) {
     const svg = figure.querySelector("svg"), name = figure.dataset.name, sheet = sheets[name];
-    savable(svg, figure, () => ({ name, title: svg.getAttribute("aria-label") ?? name, sheet }), Boolean(sheet));
+    const title = svg.getAttribute("aria-label") ?? name;
+    savable(svg, figure, () => ({ name, title, above: figure.dataset.title, sheet }), Boolean(sheet));
   }
   return savable;
 })();

@@ -81,7 +81,9 @@ def _in_words(table: SplitTable) -> str:
     """Sizes of all clients, and how their classes are mixed."""
     sizes = table.sizes
     least, middle, most = (f"{value:,.0f}" for value in (sizes.min(), np.median(sizes), sizes.max()))
-    words = f"{len(sizes):,} clients hold {int(sizes.sum()):,} samples: {least} to {most} each, the median is {middle}"
+    each = least if least == most else f"{least} to {most}"
+    words = f"{len(sizes):,} clients hold {int(sizes.sum()):,} samples, {each} each"
+    words += "" if least == most else f" (median {middle})"
     held = table.counts[table.counts.sum(1) > 0]
     if len(held):
         mixes = class_mixes(held)
