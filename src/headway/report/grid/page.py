@@ -124,7 +124,7 @@ def _panel(
         f'aria-label="{escape(cell.label)}: {escape(ends)}">{"".join(parts)}</svg>'
     )
     caption = "<br>".join(escape(f"{name}={value}") for name, value in cell.settings.items())
-    return chart(_name(place), svg, caption, f"{measure} over communication rounds; {cell.label}")
+    return chart(_name(place), svg, caption, f"{measure} over communication rounds\n{cell.label}")
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -305,15 +305,18 @@
     choices("axis", [["round", "rounds"], ["sent", `${data.unit} sent`], ["time", "time"]]);
     state.single = at("single").checked = data.methods.length <= 8;
     for (const id of ["band", "single", "log"]) at(id).addEventListener("change", () => { state[id] = at(id).checked; draw(); });
+    headway.savable(svg, at("curves-saved"), saved);
     legend();
     svg.addEventListener("pointermove", pointed);
     svg.addEventListener("pointerdown", pointed);
     svg.addEventListener("pointerleave", () => { reading = null; read(); });
     svg.addEventListener("blur", () => { reading = null; read(); });
     svg.addEventListener("keydown", keyed);
-    new ResizeObserver(draw).observe(svg);
+    new ResizeObserver(() => {
+      const { width, height } = svg.getBoundingClientRect();
+      if (width !== view.scale.width || height !== view.scale.height) draw();
+    }).observe(svg);
     window.addEventListener("beforeprint", draw);
-    headway.savable(svg, at("curves-saved"), saved);
   }
 
   curves();

@@ -67,7 +67,7 @@ def name_cell(name: str, number: int | None = None) -> str:
 def chart(name: str, svg: str, caption: str = "", title: str = "") -> str:
     """A picture that can be saved: `name` is that of its sheet and of the files.
 
-    `title` is written above the picture in the file only; the page has these words elsewhere.
+    The lines of `title` are written above the picture in the file only; the page has these words elsewhere.
     """
     words = f"<figcaption>{caption}</figcaption>" if caption else ""
     above = f' data-title="{escape(title)}"' if title else ""

@@ -56,9 +56,10 @@ headway.savable = (() => {
     const root = document.documentElement, copy = svg.cloneNode(true);
     copy.querySelector("#cursor")?.remove();
     const [left, start, width, tall] = svg.getAttribute("viewBox").split(/[ ,]+/).map(Number);
-    const foot = named(keys, width, start + tall), top = above ? start - ROW : start;
+    const foot = named(keys, width, start + tall), lines = above ? above.split("\n") : [];
+    const top = start - ROW * lines.length;
     const whole = (keys.length ? foot.bottom : start + tall) - top;
-    if (above) foot.parts.append(shape("text", { class: "name", x: left + 10, y: start - 5 }, above));
+    lines.forEach((words, at) => foot.parts.append(shape("text", { class: "name", x: left + 10, y: top + ROW * at + 15 }, words)));
     root.classList.add("light"); // files are for papers: colours on white, whatever the page shows
     svg.append(foot.parts);
     const from = [...svg.querySelectorAll("*")].filter((one) => !one.closest("#cursor"));
