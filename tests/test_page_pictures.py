@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import json
 import re
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from headway.runs.study import Study, load_study, study_of
 from test_comparison_page import NASTY, Parsed, found, runs_of
 from test_comparison_page import study_of as study_named
 
+ROOT = Path(__file__).resolve().parents[1]
 QUICK: dict[str, Any] = {"rounds": 2, "clients": 8, "model": "linear", "device": "cpu", "executor": "serial"}
 LONG = [f"fedprox+acg:lam=0.{number:02d}5,beta=0.00{number},server_rate=1.{number}" for number in range(16)]
 """Names of methods that are longer than a column should be."""
@@ -314,7 +316,7 @@ def opened(browser: Any, tmp_path: Path) -> Any:
 
 
 def press(browser: Any, place: str, kind: str) -> None:
-    [button] = [one for one in found(browser, f"{place} .save") if one.text == kind]
+    [button] = [one for one in found(browser, f"{place} .save") if one.get_attribute("textContent") == kind]
     browser.execute_script("arguments[0].click()", button)
 
 
@@ -418,6 +420,28 @@ def test_a_field_with_quotes_and_commas_is_one_field(opened: Any, downloads: Cal
     rows = list(csv.reader(io.StringIO(downloads("curves-accuracy-round.csv"))))
     assert {len(row) for row in rows} == {9}
     assert rows[-1][0] == NASTY
+
+
+def test_the_pictures_of_local_models_are_saved_as_they_are_drawn(
+    browser: Any, tmp_path: Path, downloads: Callable[[str], str]
+) -> None:
+    [column] = (ROOT / "results/fedacg/figure-2").glob("*/")
+    browser.get(write_page(load_study([column]), tmp_path / "report.html").as_uri())
+    place = 'figure[data-name="local-models-1-similarity"]'
+    press(browser, place, "CSV")
+    [analysis] = column.glob("fedacg-*/seed-0/analysis/round-*/analysis.json")
+    similarity = json.loads(analysis.read_text())["similarity"]
+    head, *rows = csv.reader(io.StringIO(downloads("local-models-1-similarity.csv")))
+    assert head == ["layer", "model", "other", "cka"]
+    assert {row[0] for row in rows} == set(similarity)
+    press(browser, place, "SVG")
+    picture = downloads("local-models-1-similarity.svg")
+    assert "linear CKA: mean, least to most" in names_in(picture)
+    drawn = found(browser, f"{place} svg")[0].get_attribute("innerHTML")
+    for colour in ("#4477aa", "#ee6677"):
+        assert picture.count(f"fill: {colour}") == drawn.count(f"fill: {colour}") > 0
+    assert 'fill="rgb' not in picture, "a fill of its own would hide that of the shape which uses it"
+    assert browser.get_log("browser") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -65,9 +65,11 @@ headway.savable = (() => {
     const from = [...svg.querySelectorAll("*")].filter((one) => !one.closest("#cursor"));
     copy.append(foot.parts.cloneNode(true));
     const to = [...copy.querySelectorAll("*")];
-    from.forEach((element, number) => { if (!element.hasAttribute("style")) dressed(element, to[number]); });
+    const drawing = svg.classList.contains("picture"); // its looks are in its elements already
+    if (drawing) copy.style.strokeLinejoin = "round";
+    else from.forEach((element, number) => dressed(element, to[number]));
     foot.parts.remove();
-    for (const name of ["class", "style", "tabindex", "role", "id", "aria-label"]) copy.removeAttribute(name);
+    for (const name of ["class", "tabindex", "role", "id", "aria-label"]) copy.removeAttribute(name);
     const size = { width, height: whole, viewBox: `${left} ${top} ${width} ${whole}` };
     for (const [name, value] of Object.entries(size)) copy.setAttribute(name, value);
     copy.style.color = "#1c2430"; // what drawings call the colour of the page's text
