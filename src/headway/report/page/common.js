@@ -111,6 +111,7 @@ const headway = (() => {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; else box.removeAttribute("tabindex");
     };
     box.addEventListener("scroll", () => box.classList.toggle("moved", box.scrollLeft > 0), { passive: true });
+    fits();
     new ResizeObserver(fits).observe(box);
   }
 
