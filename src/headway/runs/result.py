@@ -20,6 +20,7 @@ from headway.measure.summary import summarise
 from headway.records import RoundRecord
 from headway.runs.costs import CostRecord
 from headway.runs.model_files import write_model
+from headway.runs.splits import SplitTable
 from headway.runs.summary import Summary
 from headway.runs.views import Picture, views
 from headway.scenario import Scenario
@@ -53,6 +54,7 @@ class Result:
     callbacks: tuple[object, ...] = field(default=(), repr=False)
     """The callbacks that were given, as the run left them; a run that was loaded has none."""
     make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
+    make_split: Callable[[], SplitTable | None] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """`Result(fedacg on fashion, seed 0: accuracy 85.1 % after 80 rounds)`."""
@@ -116,6 +118,11 @@ class Result:
         names = None if self.records else ["round"]
         found = pandas.DataFrame(self.records, columns=names).set_index("round")
         return found.drop(columns="metrics", errors="ignore")
+
+    @cached_property
+    def split(self) -> SplitTable | None:
+        """How many samples of each class its clients have; None where that is not known."""
+        return None if self.make_split is None else self.make_split()
 
     def plot(self) -> Picture:
         """The curves over rounds and over bytes sent; a notebook shows it, `save(path)` writes it."""

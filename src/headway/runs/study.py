@@ -67,6 +67,12 @@ class Study:
         return views().html(self)
 
     @property
+    def remarks(self) -> str:
+        """The note without what it says of runs that failed."""
+        before, _, after = self.note.partition("; ".join(self.failed)) if self.failed else (self.note, "", "")
+        return "; ".join(filter(None, (before.removesuffix("; "), after.removeprefix("; "))))
+
+    @property
     def target(self) -> float | None:
         """The scenario's target, or the papers' choice: what the median method reaches in the end."""
         given = next(iter(self.runs.values()))[0].scenario.target
