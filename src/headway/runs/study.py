@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ from headway.runs.given import catalogue_method, checked_method
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
-from headway.runs.result import Result
+from headway.runs.lanes import jobs
+from headway.runs.lanes.jobs import Jobs
+from headway.runs.result import Result, held
 from headway.runs.resume import check_lengthens, check_may_go_on, lengthen
 from headway.runs.series import PlannedRun, Series, seeded
 from headway.runs.settings import TUNED
@@ -186,6 +189,16 @@ def compare(
     out: str | Path | None = None,
 ) -> Study:
     """Run each method with each seed of the scenario; in `out`, where a folder is given."""
+    return begin(methods, scenario, series, out).to_the_end(series)
+
+
+def begin(
+    methods: Sequence[str | Method],
+    scenario: Scenario,
+    series: Series,
+    out: str | Path | None = None,
+) -> Begun:
+    """Check a study and reserve its folder; no run begins."""
     if isinstance(methods, str | Method):
         methods = [methods]
     if not isinstance(methods, list | tuple):
@@ -196,12 +209,29 @@ def compare(
     trackers(series.track, kept=out is not None)  # a mistake is reported before the folder is made
     copies(series.callbacks)
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
-    try:
-        return run_all(built, chosen, folder, series)
-    except UserError:
-        if folder is not None:
-            give_back(folder)
-        raise
+    return Begun(built, chosen, folder)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A study that is checked and has its folder, before any of its runs."""
+
+    methods: Sequence[Method]
+    scenario: Scenario
+    folder: Path | None
+
+    @property
+    def planned(self) -> list[PlannedRun]:
+        return _planned(self.methods, self.scenario, self.folder)
+
+    def to_the_end(self, series: Series) -> Study:
+        """Every run; the folder is given back where none could begin."""
+        try:
+            return run_all(self.methods, self.scenario, self.folder, series)
+        except UserError:
+            if self.folder is not None:
+                give_back(self.folder)
+            raise
 
 
 def check_different(names: Sequence[str]) -> None:
@@ -217,12 +247,25 @@ def _reserved(folder: Path, scenario: Scenario, names: Sequence[str]) -> Path:
     return reserve(folder, scenario, names)
 
 
+def begun(folder: Path) -> Begun | None:
+    """The study in a folder, as far as it needs nothing from Python; None where there is none."""
+    if not is_study(folder) or not (folder / "scenario.toml").is_file():
+        return None
+    scenario, names = _of_catalogue(folder)
+    return Begun([spelled(name) for name in names], scenario, folder)
+
+
 def resume_study(
-    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+    folder: Path,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+    at_once: Jobs | None = None,
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     scenario, names = _of_catalogue(folder)
-    series = Series(as_observer(observer), track, accept_changes=accept_changes)
+    lanes = jobs.continued(folder, at_once)
+    series = Series(as_observer(observer), track, accept_changes=accept_changes, jobs=lanes)
     return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
 
 
@@ -271,20 +314,24 @@ def run_all(
     note: str = "",
 ) -> Study:
     """Every run of a study; those that diverge are reported and left out. What was `tuned` has its own settings."""
-    settings = {one.method: one.settings for one in tuned}
+    if folder is None and series.jobs is not None:
+        with tempfile.TemporaryDirectory() as kept:
+            return _in_memory(run_all(methods, scenario, Path(kept), series, tuned, note))
+    planned = _planned(methods, scenario, folder, tuned)
+    if folder is not None:
+        jobs.note(folder, series.jobs)
+    series.make(planned)
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
-    for method in methods:
-        for one in seeded(scenario.changed(**settings.get(method.name, {}))):
-            place = _place(folder, method.name, one.seed) if folder else None
-            try:
-                result = series.run(PlannedRun(method, one, place))
-            except Diverged as fault:
-                failed[f"{method.name}, seed {one.seed}"] = fault
-                continue
-            except CallbackError as fault:
-                raise CallbackError(f"{method.name}, seed {one.seed}: {fault}") from fault
-            runs.setdefault(method.name, []).append(result)
+    for one in planned:
+        try:
+            result = series.run(one)
+        except Diverged as fault:
+            failed[one.name] = fault
+            continue
+        except CallbackError as fault:
+            raise CallbackError(f"{one.name}: {fault}") from fault
+        runs.setdefault(result.method, []).append(result)
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause
@@ -293,6 +340,24 @@ def run_all(
         series.observer.tell(each)
     told = note or (note_in(folder) if folder is not None and tuned else "")
     return Study(runs, folder, "; ".join([*filter(None, [told]), *reported, *_stopped(runs)]), reported, tuple(tuned))
+
+
+def _planned(
+    methods: Sequence[Method], scenario: Scenario, folder: Path | None, tuned: Sequence[Tuned] = ()
+) -> list[PlannedRun]:
+    """The runs of a study, in the order in which they are shown."""
+    settings = {one.method: one.settings for one in tuned}
+    return [
+        PlannedRun(method, one, _place(folder, method.name, one.seed) if folder else None)
+        for method in methods
+        for one in seeded(scenario.changed(**settings.get(method.name, {})))
+    ]
+
+
+def _in_memory(study: Study) -> Study:
+    """A study whose folder is about to be removed, with all that its results still need of it."""
+    runs = {name: [held(one) for one in seeds] for name, seeds in study.runs.items()}
+    return dataclasses.replace(study, runs=runs, folder=None)
 
 
 def _stopped(runs: Mapping[str, Sequence[Result]]) -> list[str]:

@@ -22,6 +22,7 @@ from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, OwnObjects, own_settings, split_settings
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, note
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
@@ -61,6 +62,8 @@ def compare(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
+    jobs: int | str | None = None,
+    devices: str | Sequence[str] | None = None,
     **settings: Unpack[Settings],
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
@@ -74,16 +77,19 @@ def compare(
     grid each has the papers'. The comparison then trains on all samples and is judged on the test set. In `out` the
     same call goes on where it stopped.
 
+    `jobs` is how many runs are made at the same time, each in a process of its own, or "auto"; `devices` are where, such
+    as "cuda:0-7". The numbers are the same for any number of jobs.
+
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
     >>> compare(["fedavg", "fedacg"], tune_budget=600, grid={"rate": [0.02, 0.05, 0.1]}, rounds=80).tuned
     """
-    watching = as_observer(observer)
+    watching, at_once = as_observer(observer), jobs_of(jobs, devices)
     given, own = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
     given |= own_settings(own)
-    series = Series(watching, track, own, callbacks=callbacks)
+    series = Series(watching, track, own, callbacks=callbacks, jobs=at_once)
     if tune_budget is None:
         if grid is not None:
             raise UserError("grid is what tuning tries; give tune_budget too, or leave grid out")
@@ -98,11 +104,16 @@ def compare(
     place = as_path("out", out)
     if not plan.holds(place):
         reserve(place, plan.compared, [one.method for one in plan.requests], plan.about)
+    series.jobs = continued(place, at_once)
     return _tuned_and_compared(plan, place, series, observer)
 
 
 def resume_tuning(
-    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+    folder: Path,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+    at_once: Jobs | None = None,
 ) -> Study:
     """Go on with a comparison that stopped in its tuning, and then compare."""
     about = tuned.request_in(folder)
@@ -115,11 +126,13 @@ def resume_tuning(
     assert isinstance(grids, dict), "a checksum is over it"
     scenario = scenario_in(folder).changed(validation=about["validation"])
     plan = Plan.of(grids, scenario, about["budget"], {}, {})
-    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
+    lanes = continued(folder, at_once)
+    series = Series(observer or Unwatched(), track, accept_changes=accept_changes, jobs=lanes)
     return _tuned_and_compared(plan, folder, series, observer)
 
 
 def _tuned_and_compared(plan: Plan, folder: Path, series: Series, observer: Observer | None) -> Study:
+    note(folder, series.jobs)
     if tuned.is_being_tuned(folder):
         try:
             tuned.write_tuned(folder, plan.tuned(folder / FOLDER, series, observer))

@@ -1,0 +1,138 @@
+"""Many runs at the same time: executor and threads of each are fixed before the first begins, then lanes train them.
+
+So no number depends on how many jobs there are. An executor is chosen on one core, since the time of a run that has
+one core to itself is what counts where others run beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headway.engine.building import device_of
+from headway.engine.pool import cores
+from headway.engine.selection import inherited_executor
+from headway.errors import UserError
+from headway.executors import kind_of
+from headway.runs.execution import CHOOSING
+from headway.runs.folder import manifest, summary
+from headway.runs.lanes.display import Course, Display, display_of
+from headway.runs.lanes.jobs import Jobs, Lane
+from headway.runs.lanes.messages import Request, raised
+from headway.runs.lanes.process import starter
+from headway.runs.lanes.queue import Queue
+from headway.runs.observer import Observer
+from headway.runs.planned import Beside, PlannedRun
+from headway.scenario import Scenario
+
+Kind = tuple[str, str]
+"""Data and model: runs that have these in common have one executor."""
+
+
+def kind(scenario: Scenario) -> Kind:
+    return scenario.data, scenario.model
+
+
+def make_all(
+    planned: Sequence[PlannedRun], beside: Beside, jobs: Jobs, observer: Observer, executors: dict[Kind, str]
+) -> dict[Path, Exception]:
+    """Train every run that is not finished; what went wrong with those that failed, by their folders.
+
+    `executors` are those that were chosen before, and get those that are chosen now.
+    """
+    planned = [_placed(run, jobs) for run in planned]
+    runs = {str(run.folder): run for run in planned if not run.is_finished}
+    if not runs:
+        return {}
+    if beside.callbacks:
+        raise UserError(
+            "callbacks is given and jobs is given: what a callback keeps would stay in the process of its run; use "
+            "patience, keep_best or track, or leave jobs and devices out"
+        )
+    for run in planned:
+        _inherit(run, executors)
+    course = Course(len(runs), sum(run.scenario.rounds for run in runs.values()))
+    display = display_of(observer, course)
+    lanes = jobs.lanes(len(runs), next(iter(runs.values())).scenario.device)
+    try:
+        with Queue(starter(runs, beside, jobs), display) as queue:
+            failed = _choose(queue, runs, lanes, display, executors)
+            share = max(cores() // len(lanes), 1)
+            requests = {
+                name: _request(
+                    "train", run, _shared(executors.get(kind(run.scenario), run.scenario.executor), share, jobs)
+                )
+                for name, run in runs.items()
+                if name not in failed
+            }
+            rounds = {name: run.scenario.rounds for name, run in runs.items()}
+            answers = queue.answers(requests, rounds, lanes)
+    finally:
+        display.close()
+    failed |= {name: raised(answer["fault"]) for name, answer in answers.items() if answer["kind"] == "failed"}
+    return {Path(name): fault for name, fault in failed.items()}
+
+
+def _placed(run: PlannedRun, jobs: Jobs) -> PlannedRun:
+    """The run on the kind of device that is asked for."""
+    if jobs.kind is None:
+        return run
+    if run.scenario.device not in ("auto", jobs.kind):
+        raise UserError(
+            f"device is '{run.scenario.device}' and devices is '{','.join(jobs.devices)}'; give one of both"
+        )
+    return dataclasses.replace(run, scenario=run.scenario.changed(device=jobs.kind))
+
+
+def _inherit(run: PlannedRun, executors: dict[Kind, str]) -> None:
+    """Runs that were begun before have decided."""
+    if run.folder is None or not run.is_begun:
+        return
+    kept = manifest(run.folder)
+    name = kept["executor"] if kept is not None else summary(run.folder).get("executor", "")
+    requested = executors.get(kind(run.scenario), run.scenario.executor)
+    if name:
+        executors[kind(run.scenario)] = inherited_executor(requested, name, device_of(run.scenario.device))
+
+
+def _choose(
+    queue: Queue, runs: Mapping[str, PlannedRun], lanes: Sequence[Lane], display: Display, executors: dict[Kind, str]
+) -> dict[str, Exception]:
+    """Choose an executor for each data and model, by the first run of these; what failed in it."""
+    failed: dict[str, Exception] = {}
+    for name, run in runs.items():
+        requested = executors.get(kind(run.scenario), run.scenario.executor)
+        if requested not in CHOOSING:
+            continue
+        answers = queue.answers({name: _request("choose", run, requested)}, {}, lanes[:1])
+        if answers[name]["kind"] == "failed":
+            failed[name] = raised(answers[name]["fault"])
+            continue
+        device, found = device_of(run.scenario.device), answers[name]["executor"]
+        executors[kind(run.scenario)] = inherited_executor(requested, found, device)
+        display.chosen(answers[name]["label"])
+    return failed
+
+
+def _shared(name: str, share: int, jobs: Jobs) -> str:
+    """The executor for a run that has so many cores: of those that train clients one by one, the one that uses them.
+
+    With one thread these two give the same bits.
+    """
+    if jobs.threads != 1 or name in CHOOSING or not kind_of(name).alone:
+        return name
+    _, colon, form = name.partition(":")
+    return f"{'pool' if share > 1 else 'serial'}{colon}{form}"
+
+
+def _request(do: str, run: PlannedRun, executor: str) -> Request:
+    """What a worker is told of a run."""
+    method = run.method if isinstance(run.method, str) else run.method.name
+    request: Request = {
+        "do": "train" if do == "train" else "choose",
+        "method": method,
+        "scenario": run.scenario.changed(executor=executor).as_dict(),
+        "folder": str(run.folder),
+    }
+    return request
