@@ -200,7 +200,8 @@ def resume(
     """Go on with a run or a comparison from its last checkpoint; to more rounds with --rounds."""
     from headway.runs.grid import is_grid
     from headway.runs.lanes.jobs import jobs_of
-    from headway.runs.study import is_study, lengthen_study
+    from headway.runs.study import lengthen_study
+    from headway.runs.study_folder import is_study
 
     console, at_once = stderr_console(), jobs_of(jobs, devices)
     if is_grid(run):

@@ -20,9 +20,10 @@ from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.folder import UNCHECKED, finished, summary
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
-from headway.runs.lanes.jobs import Jobs, continued, note
+from headway.runs.lanes.jobs import Jobs, continued, keep_threads
 from headway.runs.observer import Observer
-from headway.runs.series import PlannedRun, Series
+from headway.runs.planned import PlannedRun
+from headway.runs.series import Series
 from headway.runs.settings import REPRODUCIBLE
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
@@ -145,7 +146,7 @@ def reproduce(
     _note(plan, out, command)
     series = Series(observer, track, jobs=continued(out, jobs))
     every = {one: PlannedRun(one.method, one.scenario, folder) for one, folder in begun.items()}
-    note(out, series.jobs)
+    keep_threads(out, series.jobs)
     series.make(list(every.values()))
     absent: dict[str, str] = {}
     outcomes: Outcomes = {}

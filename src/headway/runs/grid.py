@@ -20,11 +20,12 @@ from headway.runs.callbacks.hooks import Callbacks
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, own_settings, split_settings
-from headway.runs.lanes.jobs import Jobs, continued, jobs_of, note
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
-from headway.runs.study import Begun, Study, begin, begun, compare, is_study, load_study, resume_study, unfinished
+from headway.runs.study import Begun, Study, begin, begun, compare, load_study, resume_study, unfinished
+from headway.runs.study_folder import is_study
 from headway.runs.views import Picture, views
 from headway.scenario import Scenario, field_type, settings_of
 from headway.scenario import scenario as scenario_of
@@ -238,11 +239,11 @@ def compare_grid(
 def _cells(axes: Axes, studies: Iterable[Begun], series: Series, folder: Path | None) -> list[Cell]:
     """The comparison of each cell. With jobs all runs are made at the same time, so all cells are begun before."""
     if series.jobs is not None and folder is not None:
-        note(folder, series.jobs)
+        keep_threads(folder, series.jobs)
         studies = list(studies)
         for study in studies:
             if study.folder is not None:
-                note(study.folder, series.jobs)
+                keep_threads(study.folder, series.jobs)
         series.make([run for study in studies for run in study.planned])
     cells = []
     for one, study in zip(_combinations(axes), studies, strict=True):

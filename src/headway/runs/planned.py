@@ -87,7 +87,7 @@ def made(planned: PlannedRun, beside: Beside, observer: Observer) -> Result:
 
 
 def executor_for(planned: PlannedRun, beside: Beside, observer: Observer) -> tuple[str, str]:
-    """The executor that `auto` or `graphed` is for this run, and the same with how it was chosen; nothing is trained."""
+    """The executor that `auto` or `graphed` becomes for this run, and the same with how it was chosen."""
     method, scenario = checked_method(planned.method), planned.scenario
     experiment = build(scenario.changed(method=method.name), method, **beside.own, attendance=attendance_of(scenario))
     executor, label = execution.chosen(experiment, scenario.executor, observer.tell)

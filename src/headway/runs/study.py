@@ -17,20 +17,21 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import copies
-from headway.runs.files import as_path, read_checked, slug, write_atomically, write_checked
+from headway.runs.files import as_path, read_checked, write_atomically, write_checked
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished, seal, sealed
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import catalogue_method, checked_method
+from headway.runs.lanes.jobs import Jobs, continued, keep_threads
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
+from headway.runs.planned import PlannedRun
 from headway.runs.reserve import give_back, reserve
-from headway.runs.lanes import jobs
-from headway.runs.lanes.jobs import Jobs
 from headway.runs.result import Result, held
 from headway.runs.resume import check_lengthens, check_may_go_on, lengthen
-from headway.runs.series import PlannedRun, Series, seeded
+from headway.runs.series import Series, seeded
 from headway.runs.settings import TUNED
 from headway.runs.side_by_side import side_by_side
+from headway.runs.study_folder import check_different, check_folders, is_study, names_in, place_of_run, planned_runs
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, is_being_tuned, note_in, request_in, tuned_in
 from headway.runs.views import Picture, views
@@ -143,43 +144,12 @@ def _short(result: Result) -> str:
     return "" if done >= rounds or result.stopped is not None else f"{done} of {rounds} rounds"
 
 
-def _place(folder: Path, name: str, seed: int) -> Path:
-    """The folder of one run of a study."""
-    return folder / slug(name) / f"seed-{seed}"
-
-
-def _check_folders(names: Sequence[str]) -> None:
-    """Refuse names whose folders would be the same: the second method would be taken for the first."""
-    taken: dict[str, str] = {}
-    for name in names:
-        own = slug(name)
-        if own in ("", ".", ".."):
-            raise UserError(f"'{name}' cannot be the name of a folder; give the method another: Method(…, name=…)")
-        if own in taken:
-            raise UserError(
-                f"'{taken[own]}' and '{name}' would be kept in one folder, '{own}'; give one of them another name"
-            )
-        taken[own] = name
-
-
-def _names(folder: Path) -> list[str]:
-    names = read_checked(folder / "study.json").get("methods")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{folder / 'study.json'} is damaged: it does not list methods")
-    return names
-
-
 def unfinished(folder: Path) -> int:
     """How many runs of a study are not finished."""
     if is_being_tuned(folder):
-        return len(_names(folder)) * scenario_in(folder).seeds
+        return len(names_in(folder)) * scenario_in(folder).seeds
     seeds = seeded(scenario_in(folder))
-    return sum(not finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
-
-
-def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a comparison."""
-    return (folder / "study.json").is_file()
+    return sum(not finished(place_of_run(folder, name, one.seed)) for name in names_in(folder) for one in seeds)
 
 
 def compare(
@@ -222,7 +192,7 @@ class Begun:
 
     @property
     def planned(self) -> list[PlannedRun]:
-        return _planned(self.methods, self.scenario, self.folder)
+        return planned_runs(self.methods, self.scenario, self.folder)
 
     def to_the_end(self, series: Series) -> Study:
         """Every run; the folder is given back where none could begin."""
@@ -234,16 +204,8 @@ class Begun:
             raise
 
 
-def check_different(names: Sequence[str]) -> None:
-    if not names:
-        raise UserError("methods is empty; give at least one, such as 'fedavg'")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"'{twice}' is given twice")
-
-
 def _reserved(folder: Path, scenario: Scenario, names: Sequence[str]) -> Path:
-    _check_folders(names)
+    check_folders(names)
     return reserve(folder, scenario, names)
 
 
@@ -264,20 +226,20 @@ def resume_study(
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     scenario, names = _of_catalogue(folder)
-    lanes = jobs.continued(folder, at_once)
+    lanes = continued(folder, at_once)
     series = Series(as_observer(observer), track, accept_changes=accept_changes, jobs=lanes)
     return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
 
 
 def _of_catalogue(folder: Path) -> tuple[Scenario, list[str]]:
     """The scenario and the methods of a study that needs nothing from Python; another is refused."""
-    scenario, names = scenario_in(folder), _names(folder)
+    scenario, names = scenario_in(folder), names_in(folder)
     own = [name for name in names if catalogue_method(name) is None]
     own += [f"its own {what}" for what in ("data", "model") if getattr(scenario, what) == "own"]
     if own:
         raise UserError(
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
-            f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
+            f"headway.resume('{place_of_run(folder, names[0], scenario.seed)}', …)"
         )
     return scenario, names
 
@@ -287,7 +249,7 @@ def lengthen_study(folder: Path, rounds: int) -> None:
     scenario, names = _of_catalogue(folder)
     if is_being_tuned(folder):
         raise UserError(f"{folder} is still being tuned; resume it first, and then go on to more rounds")
-    places = [_place(folder, name, one.seed) for name in names for one in seeded(scenario)]
+    places = [place_of_run(folder, name, one.seed) for name in names for one in seeded(scenario)]
     begun = [place for place in places if (place / "scenario.toml").is_file()]
     if rounds < scenario.rounds:
         raise UserError(f"rounds is {rounds}; {folder} has {scenario.rounds}, so give a larger number")
@@ -317,9 +279,9 @@ def run_all(
     if folder is None and series.jobs is not None:
         with tempfile.TemporaryDirectory() as kept:
             return _in_memory(run_all(methods, scenario, Path(kept), series, tuned, note))
-    planned = _planned(methods, scenario, folder, tuned)
+    planned = planned_runs(methods, scenario, folder, tuned)
     if folder is not None:
-        jobs.note(folder, series.jobs)
+        keep_threads(folder, series.jobs)
     series.make(planned)
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
@@ -340,18 +302,6 @@ def run_all(
         series.observer.tell(each)
     told = note or (note_in(folder) if folder is not None and tuned else "")
     return Study(runs, folder, "; ".join([*filter(None, [told]), *reported, *_stopped(runs)]), reported, tuple(tuned))
-
-
-def _planned(
-    methods: Sequence[Method], scenario: Scenario, folder: Path | None, tuned: Sequence[Tuned] = ()
-) -> list[PlannedRun]:
-    """The runs of a study, in the order in which they are shown."""
-    settings = {one.method: one.settings for one in tuned}
-    return [
-        PlannedRun(method, one, _place(folder, method.name, one.seed) if folder else None)
-        for method in methods
-        for one in seeded(scenario.changed(**settings.get(method.name, {})))
-    ]
 
 
 def _in_memory(study: Study) -> Study:
@@ -375,7 +325,7 @@ def _places(folder: Path) -> list[Path]:
     """The run in a folder, those of a study in the order they were asked for, or those of a paper's column."""
     if is_study(folder):
         seeds = seeded(scenario_in(folder))
-        every = [_place(folder, name, one.seed) for name in _names(folder) for one in seeds]
+        every = [place_of_run(folder, name, one.seed) for name in names_in(folder) for one in seeds]
         return [place for place in every if any((place / name).is_file() for name in ("scenario.toml", ROUNDS))]
     if (folder / "scenario.toml").is_file():
         return [folder]

@@ -22,11 +22,12 @@ from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, OwnObjects, own_settings, split_settings
-from headway.runs.lanes.jobs import Jobs, continued, jobs_of, note
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
 from headway.runs.study import Study
+from headway.runs.study_folder import check_different, is_study
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, note_of
 from headway.scenario import Scenario
@@ -77,8 +78,8 @@ def compare(
     grid each has the papers'. The comparison then trains on all samples and is judged on the test set. In `out` the
     same call goes on where it stopped.
 
-    `jobs` is how many runs are made at the same time, each in a process of its own, or "auto"; `devices` are where, such
-    as "cuda:0-7". The numbers are the same for any number of jobs.
+    `jobs` is how many runs are made at the same time, each in its own process, or "auto"; `devices` are where, such as
+    "cuda:0-7". The numbers are the same for any number of jobs.
 
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
@@ -132,7 +133,7 @@ def resume_tuning(
 
 
 def _tuned_and_compared(plan: Plan, folder: Path, series: Series, observer: Observer | None) -> Study:
-    note(folder, series.jobs)
+    keep_threads(folder, series.jobs)
     if tuned.is_being_tuned(folder):
         try:
             tuned.write_tuned(folder, plan.tuned(folder / FOLDER, series, observer))
@@ -214,7 +215,7 @@ class Plan:
 
     def holds(self, folder: Path) -> bool:
         """Whether a folder is that of the same comparison, so that it goes on there."""
-        if not (folder / "scenario.toml").is_file() or not study.is_study(folder):
+        if not (folder / "scenario.toml").is_file() or not is_study(folder):
             return False
         about = tuned.request_in(folder)
         same = about is not None and {name: about.get(name) for name in self.about} == self.about
@@ -273,7 +274,7 @@ def _check_names(methods: Sequence[object]) -> None:
     if own is not None:
         name = own.name if isinstance(own, Method) else shown(own)
         raise UserError(f"'{name}' is no name of the catalogue; tune_budget tunes methods by their names only")
-    study.check_different([str(one).strip() for one in methods])
+    check_different([str(one).strip() for one in methods])
     kinds: dict[tuple[str, ...], str] = {}
     for one in map(str, methods):
         kind = tuple(piece.partition(":")[0] for piece in pieces(one))

@@ -20,8 +20,9 @@ from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.job import check_unchanged
 from headway.runs.observer import Observer
+from headway.runs.planned import PlannedRun
 from headway.runs.resume import lengthen
-from headway.runs.series import PlannedRun, Series, seeded
+from headway.runs.series import Series, seeded
 from headway.scenario import Scenario
 from headway.tuning.grid import Candidate
 from headway.tuning.halving import Stage

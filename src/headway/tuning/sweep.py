@@ -20,7 +20,7 @@ from headway.data.own_samples import Padding
 from headway.errors import UserError, shown
 from headway.runs.files import as_path, slug, write_checked
 from headway.runs.given import Clients, Metrics, OwnObjects, split_settings
-from headway.runs.lanes.jobs import Jobs, continued, jobs_of, note
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.resume import check_lengthens
 from headway.runs.series import Series
@@ -58,8 +58,8 @@ def sweep(
     >>> sweep("fedacg", "papers", "cifar10/dir0.3/100x5%", budget=5000, out="runs/tuned")
 
     `budget` is the number of rounds of all candidates together (successive halving); else each gets the scenario's.
-    `out` keeps the runs: the same call goes on where it stopped. `jobs` and `devices` are as of `compare`: candidates of
-    a stage are trained at the same time.
+    `out` keeps the runs: the same call goes on where it stopped. `jobs` and `devices` are as of `compare`: the
+    candidates of a stage are trained at the same time.
     """
     at_once = jobs_of(jobs, devices)
     if not isinstance(method, str):
@@ -117,7 +117,7 @@ def sweep_in(
     """The sweep of these candidates in these stages, in a folder, from its start or from where it stopped."""
     about = request.about()
     reserve(out, about)
-    note(out, series.jobs)
+    keep_threads(out, series.jobs)
     runner = Runner(request.scenario, out, series, observer)
     trials = runner.all_stages(every, plan)
     found = Sweep(

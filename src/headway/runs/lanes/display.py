@@ -146,8 +146,9 @@ class BarOfLanes:
         score = f"loss {answer['loss']:.4g}" if answer["loss"] is not None else ""
         if answer["score"] is not None:
             score = f"{lead.name} {lead.short(answer['score'])}"
-        shown_score = {"score": score} if score else {}
-        bar.progress.update(self._tasks[lane], completed=answer["round"], speed=speed(answer["seconds"]), **shown_score)
+        bar.progress.update(self._tasks[lane], completed=answer["round"], speed=speed(answer["seconds"]))
+        if score:
+            bar.progress.update(self._tasks[lane], score=score)
         self._course.round(lane)
         self._show_all()
 

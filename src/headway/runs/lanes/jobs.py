@@ -163,7 +163,7 @@ def continued(folder: Path, given: Jobs | None) -> Jobs | None:
     return Jobs(1, (), threads) if given is None else Jobs(given.count, given.devices, threads)
 
 
-def note(folder: Path, jobs: Jobs | None) -> None:
+def keep_threads(folder: Path, jobs: Jobs | None) -> None:
     """Write down with how many threads each run is trained, before the first begins."""
     if jobs is not None and not (folder / NAME).is_file():
         write_checked(ensure_folder(folder) / NAME, {"threads": jobs.threads})

@@ -136,4 +136,4 @@ def main(handle: int) -> None:
 
 
 def _from_text(request: Request) -> PlannedRun:
-    return PlannedRun(request["method"], Scenario(**request["scenario"]), Path(request["folder"]))
+    return PlannedRun(request["method"], Scenario().changed(**request["scenario"]), Path(request["folder"]))
