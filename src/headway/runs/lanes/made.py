@@ -60,9 +60,7 @@ def make_all(
             failed = _choose(queue, runs, lanes, display, executors)
             share = max(cores() // len(lanes), 1)
             requests = {
-                name: _request(
-                    "train", run, _shared(executors.get(kind(run.scenario), run.scenario.executor), share, jobs)
-                )
+                name: _request("train", run, _executor(run, executors, share, jobs.threads))
                 for name, run in runs.items()
                 if name not in failed
             }
@@ -115,12 +113,20 @@ def _choose(
     return failed
 
 
-def _shared(name: str, share: int, jobs: Jobs) -> str:
+def _executor(run: PlannedRun, executors: Mapping[Kind, str], share: int, threads: int) -> str:
+    """The executor of a run: the one that it names, or what was chosen for it."""
+    asked = run.scenario.executor
+    chosen = executors.get(kind(run.scenario), asked)
+    on_cpu = device_of(run.scenario.device).type == "cpu"
+    return with_cores(chosen, share) if asked in CHOOSING and on_cpu and threads == 1 else chosen
+
+
+def with_cores(name: str, share: int) -> str:
     """The executor for a run that has so many cores: of those that train clients one by one, the one that uses them.
 
-    With one thread these two give the same bits.
+    Where a run has one thread, these give the same bits.
     """
-    if jobs.threads != 1 or name in CHOOSING or not kind_of(name).alone:
+    if name in CHOOSING or not kind_of(name).alone:
         return name
     _, colon, form = name.partition(":")
     return f"{'pool' if share > 1 else 'serial'}{colon}{form}"

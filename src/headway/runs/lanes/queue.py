@@ -112,15 +112,18 @@ class Queue:
         """What workers have said since, at least one of them, or after a while none."""
         links = {worker.link.connection: worker for worker in self._workers.values()}
         for connection in wait(list(links), _LOOK):
-            worker = links[connection]  # type: ignore[index]
-            try:
-                answer = worker.link.answer()
-            except (EOFError, OSError, ValueError):
-                self._lose(turn, worker)
-            else:
-                self._take(turn, worker, answer)
+            self._read(turn, links[connection])  # type: ignore[index]
         for worker in list(self._workers.values()):  # the pipe of one that is dead may be open in its children
             if worker.code() is not None and not worker.link.connection.poll():
+                self._lose(turn, worker)
+
+    def _read(self, turn: _Turn, worker: Worker) -> None:
+        """Everything that a worker has said."""
+        try:
+            while worker.link.connection.poll():
+                self._take(turn, worker, worker.link.answer())
+        except (EOFError, OSError, ValueError):
+            if worker.lane.number in self._workers:
                 self._lose(turn, worker)
 
     def _take(self, turn: _Turn, worker: Worker, answer: Answer) -> None:
