@@ -13,10 +13,11 @@ from pathlib import Path
 
 from headway.engine.building import device_of
 from headway.engine.selection import inherited_executor
+from headway.errors import UserError
 from headway.runs.callbacks.hooks import Callbacks
 from headway.runs.given import OwnObjects
 from headway.runs.lanes.jobs import Jobs
-from headway.runs.lanes.made import Kind, kind, make_all
+from headway.runs.lanes.made import Crew, Kind, kind, make_all
 from headway.runs.load import recorded
 from headway.runs.observer import Observer
 from headway.runs.planned import Beside, PlannedRun, made
@@ -46,12 +47,29 @@ class Series:
     """Each run has its own copies of those that are objects."""
     jobs: Jobs | None = None
     """How many runs are made at the same time; None for one after another in this process."""
+    crew: Crew = field(default_factory=Crew)
+    """The workers of its lanes."""
     _executors: dict[Kind, str] = field(default_factory=dict)
     """The executor that was chosen, by data and model."""
     _failed: dict[Path, Exception] = field(default_factory=dict)
     """What went wrong with runs that were made in lanes."""
     _made: set[Path] = field(default_factory=set)
     """Runs that were made in lanes, to their end."""
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.callbacks:
+            raise UserError(
+                "callbacks is given and jobs is given: what a callback keeps would stay in the process of its run; use "
+                "patience, keep_best or track, or leave jobs and devices out"
+            )
+
+    def __enter__(self) -> Series:
+        """Inside, workers are kept from one part of the series to the next."""
+        self.crew.is_kept = True
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.crew.close()
 
     def make(self, planned: Sequence[PlannedRun]) -> None:
         """Make runs at the same time, where jobs are given; `run` then has each at once, with what went wrong with it.
@@ -61,7 +79,7 @@ class Series:
         if self.jobs is None:
             return
         left = {run.folder for run in planned if run.folder is not None and not run.is_finished}
-        failed = make_all(planned, self._beside, self.jobs, self.observer, self._executors)
+        failed = make_all(planned, self._beside, self.jobs, self.observer, self._executors, self.crew)
         self._failed |= failed
         self._made = (self._made | left) - failed.keys()
 

@@ -23,6 +23,7 @@ from headway.runs.files import as_path, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, OwnObjects, own_settings, split_settings
 from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
+from headway.runs.lanes.made import Crew
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
@@ -227,20 +228,19 @@ class Plan:
         `observer` hears which candidate is trained.
         """
         found: list[Tuned] = []
-        alone = dataclasses.replace(series, track=(), callbacks=())
-        for place, request in enumerate(self.requests, 1):
-            plan = self.stages[request.method]
-            own = folder / slug(request.method)
-            rounds = spent(plan, request.scenario.seeds)
-            if observer is not None:
-                which = f"method {place} of {len(self.requests)}"
-                observer.tell(f"tuning {request.method}, {which}: {rounds} rounds in all")
-            made = "headway compare … --tune-budget; its folder has the settings"
-            sweep = sweep_in(
-                dataclasses.replace(request, made_by=made), _candidates(request), plan, own, alone, observer
-            )
-            write_tables(sweep, own)
-            found.append(_chosen(sweep, rounds, f"{FOLDER}/{own.name}" if kept else ""))
+        with dataclasses.replace(series, track=(), callbacks=(), crew=Crew()) as alone:
+            for place, request in enumerate(self.requests, 1):
+                plan = self.stages[request.method]
+                own = folder / slug(request.method)
+                rounds = spent(plan, request.scenario.seeds)
+                if observer is not None:
+                    which = f"method {place} of {len(self.requests)}"
+                    observer.tell(f"tuning {request.method}, {which}: {rounds} rounds in all")
+                made = "headway compare … --tune-budget; its folder has the settings"
+                asked = dataclasses.replace(request, made_by=made)
+                sweep = sweep_in(asked, _candidates(request), plan, own, alone, observer)
+                write_tables(sweep, own)
+                found.append(_chosen(sweep, rounds, f"{FOLDER}/{own.name}" if kept else ""))
         return found
 
 

@@ -96,8 +96,8 @@ def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None
     every = candidates(request.method, request.grid, request.scenario)
     plan = stages(len(every), request.scenario.seeds, request.scenario.rounds, request.budget)
     check_plan(every, plan, request.scenario)
-    series = Series(observer or Unwatched(), own=own, jobs=continued(out, jobs))
-    return sweep_in(request, every, plan, out, series, observer)
+    with Series(observer or Unwatched(), own=own, jobs=continued(out, jobs)) as series:
+        return sweep_in(request, every, plan, out, series, observer)
 
 
 def check_plan(every: Sequence[Candidate], plan: Sequence[Stage], scenario: Scenario) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from headway.engine.building import device_of
-from headway.engine.pool import CORES, cores
+from headway.engine.pool import cores
 from headway.engine.process_group import started_with
 from headway.errors import UserError, shown
 from headway.runs.files import ensure_folder, read_checked, write_checked
@@ -30,8 +30,8 @@ class Lane:
     number: int
     device: str | None
     """The kind of device for its runs; None for that of their scenario."""
-    environment: Mapping[str, str]
-    """What its process has beside the environment of this one."""
+    visible: str | None = None
+    """The only GPU that its process sees, as CUDA_VISIBLE_DEVICES has it; None for all that this one sees."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ class Jobs:
         on_gpu = chosen[0].startswith("cuda")
         count = self.count or (len(chosen) if on_gpu else cores())
         count = max(min(count, runs), 1)
-        share = {CORES: str(max(cores() // count, 1)), "OMP_NUM_THREADS": str(self.threads)}
-        return [self._lane(number, chosen[number % len(chosen)], share) for number in range(count)]
+        return [self._lane(number, chosen[number % len(chosen)]) for number in range(count)]
 
     def _of_scenario(self, device: str) -> tuple[str, ...]:
         """The devices for a scenario's: `auto` is every GPU where how many jobs there are is left to us, too."""
@@ -64,12 +63,12 @@ class Jobs:
         several = device == "auto" and self.count is None and found.type == "cuda"
         return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if several else (str(found),)
 
-    def _lane(self, number: int, device: str, share: Mapping[str, str]) -> Lane:
+    def _lane(self, number: int, device: str) -> Lane:
         kind, _, place = device.partition(":")
         named = self.devices or (self.count is None and place)
         if kind != "cuda" or not named:
-            return Lane(number, self.kind, share)
-        return Lane(number, "cuda", {**share, "CUDA_VISIBLE_DEVICES": _visible(int(place or 0))})
+            return Lane(number, self.kind)
+        return Lane(number, "cuda", _visible(int(place or 0)))
 
 
 def _visible(number: int) -> str:
@@ -79,9 +78,11 @@ def _visible(number: int) -> str:
     return names[number] if names else str(number)
 
 
-def without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what a launcher of ranks has set."""
-    return {name: value for name, value in environment.items() if name not in _RANKS}
+def environment(lane: Lane, threads: int) -> dict[str, str]:
+    """That of a new process in a lane: this one's, without what a launcher of ranks has set."""
+    kept = {name: value for name, value in os.environ.items() if name not in _RANKS}
+    seen = {} if lane.visible is None else {"CUDA_VISIBLE_DEVICES": lane.visible}
+    return {**kept, "OMP_NUM_THREADS": str(threads), **seen}
 
 
 def jobs_of(jobs: object = None, devices: object = None) -> Jobs | None:

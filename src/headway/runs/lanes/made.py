@@ -7,8 +7,11 @@ one core to itself is what counts where others run beside it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from headway.engine.building import device_of
 from headway.engine.pool import cores
@@ -20,7 +23,7 @@ from headway.runs.folder import manifest, summary
 from headway.runs.lanes.display import Course, Display, display_of
 from headway.runs.lanes.jobs import Jobs, Lane
 from headway.runs.lanes.messages import Request, raised
-from headway.runs.lanes.process import starter
+from headway.runs.lanes.process import own_objects, starter
 from headway.runs.lanes.queue import Queue
 from headway.runs.observer import Observer
 from headway.runs.planned import Beside, PlannedRun
@@ -34,8 +37,36 @@ def kind(scenario: Scenario) -> Kind:
     return scenario.data, scenario.model
 
 
+@dataclass
+class Crew:
+    """The workers of a series, kept between its parts where they are wanted again."""
+
+    is_kept: bool = False
+    """Whether there may be further parts; `close` then ends the workers."""
+    queue: Queue | None = None
+
+    @contextmanager
+    def for_runs(self, runs: Mapping[str, PlannedRun], beside: Beside, jobs: Jobs) -> Iterator[Queue]:
+        """The queue for these runs. Workers that have the user's objects have those of these runs alone."""
+        if not self.is_kept or own_objects(runs, beside):
+            with Queue(starter(runs, beside, jobs)) as queue:
+                yield queue
+            return
+        self.queue = self.queue or Queue(starter(runs, beside, jobs))
+        yield self.queue
+
+    def close(self) -> None:
+        if self.queue is not None:
+            self.queue.close()
+
+
 def make_all(
-    planned: Sequence[PlannedRun], beside: Beside, jobs: Jobs, observer: Observer, executors: dict[Kind, str]
+    planned: Sequence[PlannedRun],
+    beside: Beside,
+    jobs: Jobs,
+    observer: Observer,
+    executors: dict[Kind, str],
+    crew: Crew,
 ) -> dict[Path, Exception]:
     """Train every run that is not finished; what went wrong with those that failed, by their folders.
 
@@ -45,27 +76,21 @@ def make_all(
     runs = {str(run.folder): run for run in planned if not run.is_finished}
     if not runs:
         return {}
-    if beside.callbacks:
-        raise UserError(
-            "callbacks is given and jobs is given: what a callback keeps would stay in the process of its run; use "
-            "patience, keep_best or track, or leave jobs and devices out"
-        )
     for run in planned:
         _inherit(run, executors)
-    course = Course(len(runs), sum(run.scenario.rounds for run in runs.values()))
-    display = display_of(observer, course)
+    rounds = {name: run.scenario.rounds for name, run in runs.items()}
+    display = display_of(observer, Course(len(runs), sum(rounds.values())))
     lanes = jobs.lanes(len(runs), next(iter(runs.values())).scenario.device)
+    share = max(cores() // len(lanes), 1)
     try:
-        with Queue(starter(runs, beside, jobs), display) as queue:
+        with crew.for_runs(runs, beside, jobs) as queue:
             failed = _choose(queue, runs, lanes, display, executors)
-            share = max(cores() // len(lanes), 1)
             requests = {
-                name: _request("train", run, _executor(run, executors, share, jobs.threads))
+                name: _request("train", run, _executor(run, executors, share, jobs.threads), share)
                 for name, run in runs.items()
                 if name not in failed
             }
-            rounds = {name: run.scenario.rounds for name, run in runs.items()}
-            answers = queue.answers(requests, rounds, lanes)
+            answers = queue.answers(requests, rounds, lanes, display)
     finally:
         display.close()
     failed |= {name: raised(answer["fault"]) for name, answer in answers.items() if answer["kind"] == "failed"}
@@ -103,7 +128,7 @@ def _choose(
         requested = executors.get(kind(run.scenario), run.scenario.executor)
         if requested not in CHOOSING:
             continue
-        answers = queue.answers({name: _request("choose", run, requested)}, {}, lanes[:1])
+        answers = queue.answers({name: _request("choose", run, requested, 1)}, {}, lanes[:1], display)
         if answers[name]["kind"] == "failed":
             failed[name] = raised(answers[name]["fault"])
             continue
@@ -132,13 +157,13 @@ def with_cores(name: str, share: int) -> str:
     return f"{'pool' if share > 1 else 'serial'}{colon}{form}"
 
 
-def _request(do: str, run: PlannedRun, executor: str) -> Request:
+def _request(do: Literal["choose", "train"], run: PlannedRun, executor: str, cores: int) -> Request:
     """What a worker is told of a run."""
     method = run.method if isinstance(run.method, str) else run.method.name
-    request: Request = {
-        "do": "train" if do == "train" else "choose",
+    return {
+        "do": do,
         "method": method,
         "scenario": run.scenario.changed(executor=executor).as_dict(),
         "folder": str(run.folder),
+        "cores": cores,
     }
-    return request

@@ -45,6 +45,8 @@ class Request(TypedDict, total=False):
     scenario: dict[str, Value]
     """The settings of the run, with the executor that was chosen."""
     folder: str
+    cores: int
+    """How many it may use."""
 
 
 class RunFacts(TypedDict):

@@ -24,7 +24,7 @@ import torch
 from headway.engine.pool import SHUTDOWN_SECONDS
 from headway.engine.shared_memory import START_METHOD
 from headway.errors import UserError
-from headway.runs.lanes.jobs import Jobs, Lane, without_ranks
+from headway.runs.lanes.jobs import Jobs, Lane, environment
 from headway.runs.lanes.messages import Link, Request, tracked
 from headway.runs.lanes.worker import serve
 from headway.runs.planned import Beside, PlannedRun
@@ -69,9 +69,14 @@ Start = Callable[[Lane, Sequence[Worker]], Worker]
 """Starts a worker in a lane; the second argument are those that live already."""
 
 
+def own_objects(planned: Mapping[str, PlannedRun], beside: Beside) -> list[str]:
+    """What of these runs cannot be told as text."""
+    return sorted(beside.own) + sorted({run.name for run in planned.values() if not run.is_named})
+
+
 def starter(planned: Mapping[str, PlannedRun], beside: Beside, jobs: Jobs) -> Start:
     """How workers for these runs are started."""
-    own = sorted(beside.own) + sorted({run.name for run in planned.values() if not run.is_named})
+    own = own_objects(planned, beside)
     if not own:
         return lambda lane, others: _new(lane, beside, jobs)
     _check_can_fork(own[0], jobs, [run.scenario.device for run in planned.values()])
@@ -102,7 +107,7 @@ def _new(lane: Lane, beside: Beside, jobs: Jobs) -> Worker:
         process = subprocess.Popen(
             [*words, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
-            env={**without_ranks(os.environ), **lane.environment},
+            env=environment(lane, jobs.threads),
             stdin=subprocess.DEVNULL,
             stdout=2,
             process_group=0,  # else Ctrl-C in a terminal would reach it twice: from there, and from this process
@@ -118,7 +123,7 @@ def _fork(lane: Lane, planned: Mapping[str, PlannedRun], beside: Beside, others:
     context = multiprocessing.get_context(START_METHOD)
     mine, theirs = context.Pipe()
     ends = [mine, *(other.link.connection for other in others)]
-    process = context.Process(target=_forked, args=(lane, theirs, ends, planned, beside))  # type: ignore[attr-defined]
+    process = context.Process(target=_forked, args=(theirs, ends, planned, beside))  # type: ignore[attr-defined]
     with theirs, warnings.catch_warnings():
         # It uses one thread and none of this process's locks, as the workers of the pool.
         warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -126,15 +131,12 @@ def _fork(lane: Lane, planned: Mapping[str, PlannedRun], beside: Beside, others:
     return Worker(lane, Link(mine), process.pid, lambda: process.exitcode)
 
 
-def _forked(
-    lane: Lane, own: Connection, ends: Sequence[Connection], planned: Mapping[str, PlannedRun], beside: Beside
-) -> None:
+def _forked(own: Connection, ends: Sequence[Connection], planned: Mapping[str, PlannedRun], beside: Beside) -> None:
     """The life of a fork."""
     os.setpgid(0, 0)
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # a display of this process's has its own
     for end in ends:
         end.close()  # else this process's end would not be noticed there
-    os.environ.update(lane.environment)
     torch.set_num_threads(1)
 
     def run_of(request: Request) -> PlannedRun:

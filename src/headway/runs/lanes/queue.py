@@ -50,26 +50,31 @@ class _Turn:
 class Queue:
     """Workers in lanes, which do one request after another. They live until it is closed, with what they compiled."""
 
-    def __init__(self, start: Start, display: Display) -> None:
-        self._start, self._display = start, display
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._display: Display
         self._workers: dict[int, Worker] = {}
 
     def __enter__(self) -> Queue:
         return self
 
     def __exit__(self, *fault: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
         workers = list(self._workers.values())
         self._workers.clear()
         end_all(workers)
 
     def answers(
-        self, requests: Mapping[str, Request], rounds: Mapping[str, int], lanes: Sequence[Lane]
+        self, requests: Mapping[str, Request], rounds: Mapping[str, int], lanes: Sequence[Lane], display: Display
     ) -> dict[str, Answer]:
         """How each request ended: `chosen`, `done` or `failed`; `rounds` are those of each run.
 
         A signal lets every run in hand end its round and save; a second one ends them at once.
         """
-        turn = _Turn(requests, rounds, deque(requests))
+        turn, self._display = _Turn(requests, rounds, deque(requests)), display
         with heed_signals(self._display.tell) as asked:
             try:
                 while turn.goes_on:

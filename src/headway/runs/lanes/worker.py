@@ -32,6 +32,7 @@ class Relay:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._is_heard = True
 
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         facts = facts_of(experiment)
@@ -40,16 +41,17 @@ class Relay:
 
     def round(self, record: RoundRecord) -> None:
         self._send(round_of(record, self._metric))
+        if not self._is_heard:  # here, where the round is whole: messages come from the middle of one
+            raise MachineError("the process that began this run is gone")
 
     def tell(self, message: str) -> None:
         self._send({"kind": "tell", "message": message})
 
     def _send(self, answer: Answer) -> None:
-        """Say it, or end the run after its checkpoint: nobody is there any more who began it."""
         try:
             self._link.send(answer)
         except OSError:
-            raise MachineError("the process that began this run is gone") from None
+            self._is_heard = False
 
 
 def serve(link: Link, beside: Beside, planned: Callable[[Request], PlannedRun]) -> None:
@@ -64,9 +66,9 @@ def serve(link: Link, beside: Beside, planned: Callable[[Request], PlannedRun]) 
 def _answered(request: Request, run: PlannedRun, link: Link, beside: Beside) -> Answer:
     relay = Relay(link)
     try:
+        os.environ[CORES] = str(request["cores"])
         if request["do"] == "choose":
-            with _alone():
-                name, label = executor_for(run, beside, relay)
+            name, label = executor_for(run, beside, relay)
             return {"kind": "chosen", "executor": name, "label": label}
         _move(run)
         return {"kind": "done", "executor": made(run, beside, relay).executor}
@@ -77,20 +79,6 @@ def _answered(request: Request, run: PlannedRun, link: Link, beside: Beside) -> 
         if known["kind"] == "WorkerFailed":
             traceback.print_exc()  # here is where it can be seen
         return {"kind": "failed", "fault": known}
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One core, while an executor is chosen: the choice must be the same for any number of jobs."""
-    before = os.environ.get(CORES)
-    os.environ[CORES] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[CORES]
-        else:
-            os.environ[CORES] = before
 
 
 def _move(run: PlannedRun) -> None:
