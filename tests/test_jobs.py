@@ -455,7 +455,7 @@ def test_all_rounds_are_counted_once(data: st.DataObject) -> None:
                     course.round(0)
                     done += 1
                 assert course.left is None or course.left >= 0
-            course.ends(0, length, lost=end == "lost")
+            course.ends(0, length, waits=end == "lost")
             if end != "lost":
                 break
         assert course.done == sum(rounds[: number + 1])
@@ -480,7 +480,7 @@ def test_a_notebook_has_a_line_for_all_runs(tmp_path: Path) -> None:
     assert isinstance(line, LineOfLanes)
     for lane in (0, 1):
         course.begins(lane, 4, 0)
-        course.ends(lane, 4, lost=False)
+        course.ends(lane, 4, waits=False)
     line.close()
     assert shown[-1] == "2 of 2 runs done · 8/8 rounds"
     assert 'max="8"' in line._repr_html_()

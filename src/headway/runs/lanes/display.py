@@ -32,8 +32,8 @@ class Display(Protocol):
     def round(self, lane: int, answer: Answer) -> None:
         """A round of it has ended."""
 
-    def ends(self, lane: int, rounds: int, lost: bool = False) -> None:
-        """The lane is free: its run of so many rounds has ended, or is lost and comes again."""
+    def ends(self, lane: int, rounds: int, waits: bool = False) -> None:
+        """The lane is free: its run of so many rounds has ended, or waits again."""
 
     def chosen(self, label: str) -> None:
         """An executor was chosen for the runs to come; `label` says how."""
@@ -73,11 +73,11 @@ class Course:
         self.trained += 1
         self._left[lane] -= 1
 
-    def ends(self, lane: int, rounds: int, lost: bool) -> None:
-        """A run that ended early counts as whole; one that is lost waits again."""
+    def ends(self, lane: int, rounds: int, waits: bool) -> None:
+        """A run that ended early counts as whole; one that lost its worker, or was stopped, waits again."""
         begun = self._left.pop(lane, None) is not None
-        self.waiting += rounds * (begun and lost) - rounds * (not begun and not lost)
-        self.ended += not lost
+        self.waiting += rounds * (begun and waits) - rounds * (not begun and not waits)
+        self.ended += not waits
 
     @property
     def done(self) -> int:
@@ -152,10 +152,10 @@ class BarOfLanes:
         self._course.round(lane)
         self._show_all()
 
-    def ends(self, lane: int, rounds: int, lost: bool = False) -> None:
+    def ends(self, lane: int, rounds: int, waits: bool = False) -> None:
         if lane in self._tasks:
             self._bar.progress.remove_task(self._tasks.pop(lane))
-        self._course.ends(lane, rounds, lost)
+        self._course.ends(lane, rounds, waits)
         self._show_all()
 
     def _show_all(self) -> None:
@@ -188,8 +188,8 @@ class LineOfLanes:
         self._course.round(lane)
         self._place.show(self)
 
-    def ends(self, lane: int, rounds: int, lost: bool = False) -> None:
-        self._course.ends(lane, rounds, lost)
+    def ends(self, lane: int, rounds: int, waits: bool = False) -> None:
+        self._course.ends(lane, rounds, waits)
         self._place.show(self)
 
     def chosen(self, label: str) -> None:
@@ -227,7 +227,7 @@ class PlainLines:
     def round(self, lane: int, answer: Answer) -> None:
         pass
 
-    def ends(self, lane: int, rounds: int, lost: bool = False) -> None:
+    def ends(self, lane: int, rounds: int, waits: bool = False) -> None:
         pass
 
     def chosen(self, label: str) -> None:

@@ -144,7 +144,7 @@ class Queue:
         else:
             assert kind in ENDS, f"a worker says '{kind}'"
             name = turn.busy.pop(worker)
-            self._free(turn, worker, name)
+            self._free(turn, worker, name, waits=kind == "stopped")
             if kind == "stopped":
                 self._stop(turn, turn.signal or signal.SIGTERM)  # somebody has asked this worker alone
                 return
@@ -152,10 +152,10 @@ class Queue:
             if kind == "failed" and answer["fault"]["kind"] in ("OSError", "MachineError"):
                 self._give_up(turn, raised(answer["fault"]))
 
-    def _free(self, turn: _Turn, worker: Worker, name: str, lost: bool = False) -> None:
+    def _free(self, turn: _Turn, worker: Worker, name: str, waits: bool) -> None:
         """Show that a lane has no run any more."""
         if turn.requests[name]["do"] == "train":
-            self._display.ends(worker.lane.number, turn.rounds[name], lost)
+            self._display.ends(worker.lane.number, turn.rounds[name], waits)
 
     def _give_up(self, turn: _Turn, fault: Exception) -> None:
         """End with a fault, after the runs in hand are saved."""
@@ -180,7 +180,7 @@ class Queue:
         how, name = worker.end, turn.busy.pop(worker, "")
         end_all([worker])
         if name:
-            self._free(turn, worker, name, lost=True)
+            self._free(turn, worker, name, waits=True)
         if turn.signal is not None:
             return
         turn.losses[name] += 1
