@@ -2,13 +2,17 @@
 
 python benchmarks/before_after.py [--old REV | --old-tree PATH] [--new-tree PATH] [--workload cnn,mlp] [--times 5]
        [--engines serial,batched,pool] [--compiled] [--rounds 10] [--device cpu] [--precision fp32] [--threads N]
-       [--json]
+       [--warm] [--json]
 
 Plays `headway bench --json` of one tree and of the other in turns (old, new, old, new, …), each in a process that sees
 the tree's `src` first, so nothing inside either tree has to keep its name. Each turn gives the median of its timed
 rounds for each engine. Shown are the medians of all turns, their ratio new/old, and the quartiles of the ratios of
 neighbours (each new turn by the old one just before it). The plain loop, which both trees have and neither should
 change, is there as a control: what its ratio is away from 1 is the machine's doing. Play it where nothing else runs.
+
+With `--warm` each tree's engines are made once and stay (`warm_engines.py`), so that a turn is its rounds and no more:
+many turns in a short time, where making the engines takes longer than their rounds. It needs two names inside the
+trees, `measure.HeadwayEngine` and a workload's `experiment` or `world`. Which tree begins then alternates too.
 
 Engines: on a CPU serial, batched and pool, and with `--compiled` batched:compiled; on a GPU graphed:streams and
 graphed:stacked, and with `--compiled` auto, which then chooses in each turn anew and prints it. Workloads: mlp and
@@ -25,9 +29,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from golden import ROOT, checked_out, git
 
@@ -55,8 +59,61 @@ def turn(tree: Path, arguments: argparse.Namespace) -> Turn:
     return read(json.loads(done.stdout))
 
 
+class WarmTree:
+    """A tree whose engines are made once, in a process that plays a turn when it is told to."""
+
+    def __init__(self, tree: Path, arguments: argparse.Namespace, cache: str) -> None:
+        environment = os.environ | {"PYTHONPATH": str(tree / "src"), "HEADWAY_CACHE": cache}
+        if arguments.threads:
+            environment["OMP_NUM_THREADS"] = str(arguments.threads)
+        script = Path(__file__).with_name("warm_engines.py")
+        what = [arguments.precision or "default", ",".join(arguments.workload), ",".join(arguments.engines)]
+        command = [sys.executable, str(script), arguments.device, *what]
+        self.rounds, self.tree = arguments.rounds, tree
+        self.player = subprocess.Popen(
+            command, env=environment, cwd=cache, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self.player.communicate(timeout=60)
+
+    def turn(self, rounds: int | None = None) -> Turn:
+        assert self.player.stdin is not None
+        assert self.player.stdout is not None
+        with suppress(BrokenPipeError):  # then there is no answer either
+            print(rounds or self.rounds, file=self.player.stdin, flush=True)
+        answer = self.player.stdout.readline()
+        if not answer:
+            sys.exit(f"{self.tree} could not be measured")
+        return read(json.loads(answer))
+
+
+def warm_turns(old: Path, new: Path, arguments: argparse.Namespace) -> Iterator[tuple[Turn, Turn]]:
+    """The turns of two trees that stay warm, the first of each when both are."""
+    with ExitStack() as stack:
+        places = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2)]
+        # One after the other: an executor may be chosen by stopwatch while the engines are made.
+        trees = []
+        for tree, place in zip((old, new), places, strict=True):
+            trees.append(stack.enter_context(WarmTree(tree, arguments, place)))
+            trees[-1].turn(rounds=1)
+        for number in range(arguments.times):
+            found = {which: trees[which].turn() for which in ((0, 1) if number % 2 == 0 else (1, 0))}
+            yield found[0], found[1]
+
+
+def cold_turns(old: Path, new: Path, arguments: argparse.Namespace) -> Iterator[tuple[Turn, Turn]]:
+    """The turns of two trees, each in a process of its own."""
+    for _ in range(arguments.times):
+        yield turn(old, arguments), turn(new, arguments)
+
+
 def read(content: Any) -> Turn:
-    """What `headway bench --json` printed for one workload, or for several."""
+    """What `headway bench --json` printed for one workload, or for several, as often as they come."""
     results = content if isinstance(content, list) else [content]
     return {
         (result["workload"], engine["name"]): (
@@ -120,6 +177,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both trees")
+    parser.add_argument("--warm", action="store_true", help="make each tree's engines once")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.old and arguments.old_tree:
@@ -140,9 +198,10 @@ def main() -> None:
     revision = None if given else arguments.old or git("merge-base", "main", "HEAD")
     with nullcontext(given.resolve()) if given else checked_out(str(revision)) as old:
         turns = []
-        for number in range(arguments.times):
-            print(f"turn {number + 1} of {arguments.times}", file=sys.stderr, flush=True)
-            turns.append((turn(old, arguments), turn(arguments.new_tree.resolve(), arguments)))
+        play = warm_turns if arguments.warm else cold_turns
+        for pair in play(old, arguments.new_tree.resolve(), arguments):
+            turns.append(pair)
+            print(f"turn {len(turns)} of {arguments.times}", file=sys.stderr, flush=True)
     rows = compared(turns)
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(table(rows)))
 

@@ -1,8 +1,11 @@
-"""The comparing part of `benchmarks/before_after.py`, on made-up seconds."""
+"""The comparing part of `benchmarks/before_after.py`, on made-up seconds, and two trees that stay warm."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,3 +48,15 @@ def test_an_engine_that_one_tree_cannot_play_has_no_ratio(before_after: ModuleTy
     assert (loop["ratio"], loop["ratio_quartiles"]) == (2.0, [2.0, 2.0])
     assert pool == {"workload": "mlp", "engine": "pool"}
     assert "not played by both" in list(before_after.table([loop, pool]))[-1]
+
+
+@pytest.mark.soak
+def test_trees_that_stay_warm_are_measured_in_turns() -> None:
+    """Here both are this tree: what is shown has every engine, as many turns as wanted, and no control."""
+    script = [sys.executable, str(BENCHMARKS / "before_after.py"), "--old-tree", str(BENCHMARKS.parent), "--warm"]
+    what = ["--workload", "mlp", "--engines", "serial,batched", "--times", "2", "--rounds", "1", "--json"]
+    done = subprocess.run([*script, *what], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["engine"] for row in rows] == ["serial", "batched"]
+    assert all(len(row["seconds_old"]) == len(row["seconds_new"]) == 2 for row in rows)
