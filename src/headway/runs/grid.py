@@ -228,7 +228,8 @@ def compare_grid(
             begin(methods, chosen.changed(**own), series, place)
             for chosen, place in zip(scenarios, places, strict=True)
         )
-        cells = _cells(axes, studies, series, folder)
+        with series:
+            cells = _cells(axes, studies, series, folder)
     except UserError:
         if folder is not None:
             give_back(folder)
