@@ -22,6 +22,7 @@ from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, own_settings, split_settings
 from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, as_observer
+from headway.runs.planned import PlannedRun
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
 from headway.runs.study import Begun, Study, begin, begun, compare, load_study, resume_study, unfinished
@@ -237,6 +238,12 @@ def compare_grid(
     return _whole(axes, cells, folder)
 
 
+def _labelled(run: PlannedRun, settings: Mapping[str, Value]) -> PlannedRun:
+    """A run with the values that vary in its label."""
+    method = run.method if isinstance(run.method, str) else run.method.name
+    return dataclasses.replace(run, label=" ".join([method, *map(str, settings.values())]))
+
+
 def _cells(axes: Axes, studies: Iterable[Begun], series: Series, folder: Path | None) -> list[Cell]:
     """The comparison of each cell. With jobs all runs are made at the same time, so all cells are begun before."""
     if series.jobs is not None and folder is not None:
@@ -245,7 +252,8 @@ def _cells(axes: Axes, studies: Iterable[Begun], series: Series, folder: Path | 
         for study in studies:
             if study.folder is not None:
                 keep_threads(study.folder, series.jobs)
-        series.make([run for study in studies for run in study.planned])
+        each = zip(_combinations(axes), studies, strict=True)
+        series.make([_labelled(run, one) for one, study in each for run in study.planned])
     cells = []
     for one, study in zip(_combinations(axes), studies, strict=True):
         try:

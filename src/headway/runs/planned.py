@@ -28,6 +28,8 @@ class PlannedRun:
     method: str | Method
     scenario: Scenario
     folder: Path | None = None
+    label: str = ""
+    """What it is called among the others, where its method does not say it."""
 
     @property
     def is_begun(self) -> bool:

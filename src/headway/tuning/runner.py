@@ -71,7 +71,7 @@ class Runner:
                     folder = self._folder(one, scenario)
                     if (folder / "diverged.json").is_file():
                         continue
-                    run = PlannedRun(one.method, scenario.changed(rounds=rounds), folder)
+                    run = PlannedRun(one.method, scenario.changed(rounds=rounds), folder, one.label)
                     if run.is_begun and scenario_in(folder).rounds < rounds:
                         lengthen(folder, rounds)
                     if not run.is_begun or scenario_in(folder).rounds == rounds:

@@ -166,4 +166,5 @@ def _request(do: Literal["choose", "train"], run: PlannedRun, executor: str, cor
         "scenario": run.scenario.changed(executor=executor).as_dict(),
         "folder": str(run.folder),
         "cores": cores,
+        "label": run.label,
     }

@@ -47,6 +47,8 @@ class Request(TypedDict, total=False):
     folder: str
     cores: int
     """How many it may use."""
+    label: str
+    """What displays call it; its method's name where this is empty."""
 
 
 class RunFacts(TypedDict):

@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from headway.errors import Interrupted, MachineError
 from headway.runs.lanes.display import Display
 from headway.runs.lanes.jobs import Lane
-from headway.runs.lanes.messages import ENDS, Answer, Request, raised
+from headway.runs.lanes.messages import ENDS, Answer, Request, RunFacts, raised
 from headway.runs.lanes.process import Start, Worker, end_all
 from headway.runs.stopping import heed_signals
 
@@ -136,7 +136,9 @@ class Queue:
         if kind == "ready":
             worker.is_ready = True
         elif kind == "begins":
-            self._display.begins(lane, answer["facts"], answer["done"], answer["executor"])
+            label, facts = turn.requests[turn.busy[worker]]["label"], answer["facts"]
+            named: RunFacts = {**facts, "method": label or facts["method"]}
+            self._display.begins(lane, named, answer["done"], answer["executor"])
         elif kind == "round":
             self._display.round(lane, answer)
         elif kind == "tell":
