@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 from headway.data.sources import present
@@ -170,6 +171,10 @@ def played(
     finally:
         hand.close()
     return records, progress
+
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # a machine that is busy with other tests may take long over one example
 
 
 @pytest.fixture(autouse=True)

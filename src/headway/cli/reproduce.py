@@ -57,7 +57,8 @@ class Wanted:
         typer.Option(help="full (default), or tiny: small model, little data, few rounds", show_default=False),
     ] = None
     profile: Annotated[
-        str | None, typer.Option(help="whose settings: paper, agm21, acg24 or gradma-code", show_default=False)
+        str | None,
+        typer.Option(help="whose settings: paper, agm21, acg24, gradma-code or fl-simulator", show_default=False),
     ] = None
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto"
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16, fp64 or auto")] = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.ranks import ALONE, Ranks
 from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
-from headway.engine.server import GlobalState, handed_over
+from headway.engine.server import GlobalState, broadcast, handed_over, received
 from headway.engine.split_scoring import gathered, own_chunks
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
@@ -48,12 +48,15 @@ class Scores:
     """Measured on each client's own test samples; a proxy where clients have none."""
     global_loss: float | None
     """The loss on all clients' data, where it is asked for."""
+    received: dict[str, float] = field(default_factory=dict)
+    """Loss and metrics of φ, what clients receive in the next round, where they are asked for."""
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""
         losses = {"global_loss": self.global_loss}
         whole = {} if self.loss is None else {"loss": self.loss}
-        return {**whole, **self.metrics, **{name: loss for name, loss in losses.items() if loss is not None}}
+        known = {name: loss for name, loss in losses.items() if loss is not None}
+        return {**whole, **self.metrics, **known, **{f"received_{name}": one for name, one in self.received.items()}}
 
 
 def _scored(
@@ -174,6 +177,7 @@ def evaluate(
     What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
     without it, clients that keep their own statistics are not judged by themselves. Several `ranks` ask together.
     """
+    sent = _received(experiment, state, executor, round, ranks) if experiment.scenario.score_received else {}
     state = handed_over(experiment.method, state)
     scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
@@ -181,14 +185,25 @@ def evaluate(
     global_loss = _global_loss(experiment, state, executor, round, ranks) if wanted else None
     tests = experiment.client_tests
     if tests is None:
-        return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
+        return Scores(loss, metrics, _proxy(experiment, scored), global_loss, sent)
     found = _scored_clients(
         experiment, state, tests, state_of, whole=scored, executor=executor, round=round, ranks=ranks
     )
     headline = experiment.task.headline
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
-    return Scores(loss, metrics, over, global_loss)
+    return Scores(loss, metrics, over, global_loss, sent)
+
+
+def _received(
+    experiment: Experiment, state: GlobalState, executor: Executor | None, round: int, ranks: Ranks
+) -> dict[str, float]:
+    """Loss and metrics of φ as clients read it in the message of the next round."""
+    message = received(experiment.method, broadcast(experiment, state, round + 1), state.theta)
+    state = replace(state, theta=message["model"])
+    scored = _scored(experiment, state, experiment.test, executor, ranks)
+    loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
+    return {"loss": loss, **metrics}
 
 
 def wants_global_loss(experiment: Experiment) -> bool:

@@ -115,7 +115,8 @@ def _answer(own: _Beginning, given: RoundInput, client: ClientRound, state: obje
     """`done` with a client's result, or a name of `_FAULTS` with what was said; `state` is where its state lies."""
     try:
         held = replace(client, state=own.memory.read(state, copied=True))
-        return "done", own.memory.write(own.trainer.train(given, held))
+        upload, kept = own.trainer.upload(given, held)
+        return "done", own.memory.write(own.trainer.decoded(given, held, upload, kept))
     except tuple(_FAULTS.values()) as fault:
         return next(name for name, kind in _FAULTS.items() if isinstance(fault, kind)), str(fault)
 

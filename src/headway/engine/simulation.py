@@ -58,6 +58,7 @@ _TAKEN = {
     *OverClients.__annotations__,
     *Diagnostics.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
+    *(f"received_{name}" for name in ("loss", *METRICS)),
 }
 """Names in a record that are Headway's own."""
 
