@@ -93,12 +93,11 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 def test_any_number_of_jobs_gives_the_same_bits(tmp_path: Path) -> None:
     """One job has two cores, and two have one each: the first trains clients in a pool."""
-    for jobs in (1, 2, 3):
+    for jobs in (1, 2):
         study = compared(tmp_path / str(jobs), jobs)
         assert [len(runs) for runs in study.runs.values()] == [2, 2]
-    one, *others = (numbers(tmp_path / str(jobs)) for jobs in (1, 2, 3))
-    assert len(one) == 4
-    assert all(other == one for other in others)
+    assert numbers(tmp_path / "1") == numbers(tmp_path / "2")
+    assert len(numbers(tmp_path / "1")) == 4
 
 
 @pytest.mark.parametrize("executor", ["serial", "batched", "pool"])
