@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -27,6 +27,19 @@ from headway.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas
+
+
+def held(result: Result) -> Result:
+    """A result without its folder, which is about to be removed: model and clients' numbers are read now."""
+    model, clients = result.model, None if result.make_clients is None else result.make_clients()
+    best = result.best_model if result.scenario.keep_best and result.make_best is not None else None
+    return replace(
+        result,
+        folder=None,
+        make_model=lambda: model,
+        make_clients=lambda: clients,
+        make_best=None if best is None else lambda: best,
+    )
 
 
 @dataclass(frozen=True)
