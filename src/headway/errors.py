@@ -154,6 +154,10 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
+class WorkerFailed(_Told, RuntimeError):
+    """A run in a process of its own raised what Headway has no words for; that process has printed where."""
+
+
 class RunsFailed(_Told, RuntimeError):
     """Some of several runs failed, not all by the user's hand; the others are done."""
 

@@ -74,7 +74,8 @@ def site_scenario(text: str, population: int) -> Scenario:
         told = json.loads(text)
         if not isinstance(told, dict) or told.keys() & _AT_SERVER:
             raise UserError("they are no settings of a site")
-        return Scenario(clients=population, participation=1.0, method=None).changed(**told, data="own", partition="own")
+        here = Scenario(clients=population, participation=1.0, method=None, data="own", partition="own")
+        return here.with_settings(told)
     except (ValueError, TypeError) as fault:
         raise Refused(Code.OTHER_SCENARIO, f"the settings of the run are not understood: {fault}") from None
 

@@ -47,11 +47,17 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 """Signals that ask a run to stop; Windows does not have the last."""
 
 
+CORES = "HEADWAY_CORES"
+"""In the environment: how many cores a process may use, where others train other runs beside it."""
+
+
 def cores() -> int:
-    """The cores this process may use: its part of them, where a launcher started several on this machine."""
+    """The cores this process may use: its part of them, where it is one of several that were started together."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    beside = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(count // int(beside), 1) if beside.isdecimal() and int(beside) else count
+    beside, share = os.environ.get("LOCAL_WORLD_SIZE", ""), os.environ.get(CORES, "")
+    if beside.isdecimal() and int(beside):
+        count = max(count // int(beside), 1)
+    return min(count, int(share)) if share.isdecimal() and int(share) else count
 
 
 _FAULTS: dict[str, type[Exception]] = {
@@ -85,7 +91,9 @@ def _serve(own: _Beginning) -> None:
         if end is not own.connection:
             end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != own.trainer.experiment.scenario.deterministic:
+        # only then: it imports the compiler's settings, which takes a second
+        torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
     if own.trainer.compiled:
         torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
     given: RoundInput

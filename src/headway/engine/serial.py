@@ -14,7 +14,7 @@ from headway.engine import server
 from headway.engine.aggregate import Group, TrainedClients, trained_client
 from headway.engine.client_arrays import DeviceArrays, placed
 from headway.engine.client_rounds import ClientRound, CohortRounds
-from headway.engine.compile import compiled
+from headway.engine.compile import as_after_a_step, compiled
 from headway.engine.executor import RoundInput, located
 from headway.engine.experiment import Experiment
 from headway.engine.local_training import Carry, LocalTraining, Program, Upload
@@ -60,6 +60,7 @@ class ClientTrainer:
             buffers, before = client.state.get("buffers", given.buffers), _writes(message)
             own, filled = self._arrays(client)
             carry = training.begin(message, buffers, client.state["slots"], own)
+            carry = as_after_a_step(carry) if self.compiled else carry
             round = torch.tensor(given.round, device=device)
             step = self._step(carry, message, filled, round) if self.compiled else training.step
             for index, width in enumerate(client.arrays.counts.tolist()):
