@@ -272,6 +272,7 @@ ADDED_FIELDS = frozenset(
         *("client_mean", "client_std", "client_worst", "client_quantiles"),
         "client_steps",  # of clients that were cut short, for a replay of who attended
         *("update_norm_mean", "update_norm_std", "diversity", "drift", "cosine_momentum", "clipped_share"),
+        "accuracy_by_class",
     )
 )
 """Fields of a round record that an old tree may lack: they are compared where it has them."""
