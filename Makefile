@@ -29,7 +29,7 @@ run: .venv/installed    ## compare FedAvg, FedAvgM and FedACG on the embedded da
 	$(BIN)/headway compare fedavg fedavgm fedacg --seeds 3 --target 0.8
 
 test: .venv/installed browser network  ## every test
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 browser:                ## chromium for the tests of the report's page; where it cannot be had, they are skipped
 	@{ command -v chromium && command -v chromedriver; } >/dev/null \

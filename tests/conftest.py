@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 from headway.data.sources import present
@@ -172,6 +174,10 @@ def played(
     return records, progress
 
 
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # a machine that is busy with other tests may take long over one example
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
@@ -182,6 +188,8 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """No test reads or writes what the user's own runs remember; this one is for fixtures that several tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWAY_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        programs = Path(tempfile.gettempdir()) / f"headway-tests-{os.getuid()}" / "programs"
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(programs))  # compiled programs are kept from test to test
         yield
 
 

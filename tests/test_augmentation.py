@@ -201,7 +201,7 @@ def test_a_batch_is_augmented_once_and_not_where_it_is_measured(monkeypatch: pyt
         sent = broadcast(chosen, state, 1)
         given = RoundInput(1, received(chosen.method, sent, state.theta), sent.buffers)
         (client,) = chosen.client_rounds.of(Turn(1, (1,), np.ones(1)), lambda _: None)
-        ClientTrainer(chosen, compiled=False).train(given, client)
+        ClientTrainer(chosen, compiled=False).upload(given, client)
         assert len(calls) == client.steps
         evaluation.evaluate(chosen, state)
         assert len(calls) == client.steps

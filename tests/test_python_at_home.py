@@ -28,7 +28,7 @@ from headway.runs.observer import Unwatched, as_observer
 from headway.runs.shown import NotebookProgress, TerminalProgress
 from headway.runs.study import study_of
 from headway.scenario import Scenario
-from headway.typed_settings import Settings
+from headway.typed_settings import ScenarioSettings, Settings
 
 ROOT = Path(__file__).parents[1]
 LITTLE: dict[str, Any] = {
@@ -56,6 +56,7 @@ def test_the_typed_settings_are_those_of_a_scenario() -> None:
     typed, checked = typing.get_type_hints(Settings), typing.get_type_hints(Scenario)
     assert typed.keys() == checked.keys() - GIVEN_AS_OBJECTS
     assert {name for name in typed if typed[name] != checked[name]} == {"attendance", "data"}
+    assert typing.get_type_hints(ScenarioSettings) == checked
 
 
 WRONG = """\
@@ -69,6 +70,13 @@ hw.compare(["fedavg"], deterministic="yes")  # refused
 hw.compare_grid(["fedavg"], vary={"rate": [0.1]}, clip=None)  # refused
 hw.sweep("fedacg", {"lam": [0.8]}, batch_size=1.5)  # refused
 hw.simulate("fedacg", model=3)  # refused
+iid = hw.scenario("fashion/iid/60x6", rounds=3, method="fedacg", metrics=None, clients=30)
+hw.simulate("fedacg", iid.changed(rate=0.1, cohort_size=None, attendance="runs/before"))
+hw.scenario(rounds="three")  # refused
+hw.scenario("fashion/iid/60x6", round=3)  # refused
+iid.changed(rounds="three")  # refused
+iid.changed(clients=None)  # refused
+iid.changed(data=[1, 2])  # refused
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,29 +83,46 @@ def by_three(problem: Program) -> np.ndarray:
     return project_three(two_leaves(problem.p), (one, two, three)).flat().numpy()
 
 
-@given(programs())
-@settings(deadline=None, max_examples=1500, derandomize=True)
-def test_the_server_s_programme_gives_the_closest_feasible_vector(problem: Program) -> None:
-    assert kkt_residual(problem, by_rows(problem)) < 1e-9
+MANY = [300, pytest.param(3000, marks=pytest.mark.soak)]
+"""How many programs are drawn."""
 
 
-@given(programs(least=3, most=3))
-@settings(deadline=None, max_examples=400, derandomize=True)
-def test_the_clients_programme_gives_the_closest_feasible_vector_too(problem: Program) -> None:
+def drawn(check: Callable[[Program], None], many: int, least: int = 1, most: int = 8) -> None:
+    """Check as many drawn programs."""
+    settings(deadline=None, max_examples=many, derandomize=True, database=None)(given(programs(least, most))(check))()
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_the_server_s_programme_gives_the_closest_feasible_vector(many: int) -> None:
+    def check(problem: Program) -> None:
+        assert kkt_residual(problem, by_rows(problem)) < 1e-9
+
+    drawn(check, many)
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_the_clients_programme_gives_the_closest_feasible_vector_too(many: int) -> None:
     """And the same one, as well as a residual of 1e-12 settles it for rows that are nearly parallel."""
-    found = by_three(problem)
-    assert kkt_residual(problem, found) < 1e-9
-    tolerance = (1e-9 + 1e-12 / problem.angle) * np.linalg.norm(problem.p)
-    assert np.abs(found - by_rows(problem)).max() < tolerance
+
+    def check(problem: Program) -> None:
+        found = by_three(problem)
+        assert kkt_residual(problem, found) < 1e-9
+        tolerance = (1e-9 + 1e-12 / problem.angle) * np.linalg.norm(problem.p)
+        assert np.abs(found - by_rows(problem)).max() < tolerance
+
+    drawn(check, many, least=3, most=3)
 
 
-@given(programs(least=3, most=3))
-@settings(deadline=None, max_examples=400, derandomize=True)
-def test_the_clients_programme_from_products_of_short_numbers(problem: Program) -> None:
+@pytest.mark.parametrize("many", MANY)
+def test_the_clients_programme_from_products_of_short_numbers(many: int) -> None:
     """In float32 it is the exact one, as well as rows rounded to float32 and nearly parallel can say."""
-    p, one, two, three = (two_leaves(row).to(torch.float32) for row in (problem.p, *problem.rows))
-    found = project_three(p, (one, two, three)).flat().double().numpy()
-    assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
+
+    def check(problem: Program) -> None:
+        p, one, two, three = (two_leaves(row).to(torch.float32) for row in (problem.p, *problem.rows))
+        found = project_three(p, (one, two, three)).flat().double().numpy()
+        assert np.abs(found - by_three(problem)).max() < 1e-6 / problem.angle * np.linalg.norm(problem.p)
+
+    drawn(check, many, least=3, most=3)
 
 
 def whole(draw: np.random.Generator, big: int, count: int) -> tuple[np.ndarray, np.ndarray]:

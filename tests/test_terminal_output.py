@@ -60,19 +60,24 @@ def shown(console: Console) -> list[str]:
 # ── the catalogue ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_piped_methods_have_their_equations_in_one_line() -> None:
+@pytest.fixture(scope="module")
+def listed() -> listing.Listing:
+    return listing.listing()
+
+
+def test_piped_methods_have_their_equations_in_one_line(listed: listing.Listing) -> None:
     lines = said("methods").stdout.splitlines()
-    for entry in listing.listing()["methods"]:
+    for entry in listed["methods"]:
         assert any(entry["equations"] in line for line in lines if line.split()[:1] == [entry["name"]])
     for name in MODIFIERS:
         assert any(line.split()[:1] == [f"+{name}"] for line in lines)
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_a_narrow_terminal_cuts_no_equation(width: int) -> None:
+def test_a_narrow_terminal_cuts_no_equation(width: int, listed: listing.Listing) -> None:
     console = terminal(width)
-    console.print(listing.table(listing.listing()))
-    every = "".join(entry["equations"] for entry in listing.listing()["methods"])
+    console.print(listing.table(listed))
+    every = "".join(entry["equations"] for entry in listed["methods"])
     assert "".join(shown(console)).count("…") == every.count("…")
 
 

@@ -48,7 +48,21 @@ def farthest(one: Any, two: Any) -> float:
     return max(float((left.double() - right.double()).abs().max()) for left, right in pairs if left.numel())
 
 
-@pytest.mark.parametrize("name", sampled([*METHODS, *PROGRAMS]))
+def one_of_each_step() -> list[Any]:
+    """The sampled methods; of those with the same objective and local training one, and the others in `make soak`."""
+    seen: set[str] = set()
+    names = []
+    for one in sampled([*METHODS, *PROGRAMS]):
+        name = one if isinstance(one, str) else one.values[0]
+        built = method(name)
+        step = repr((built.objective, built.local))
+        names.append(pytest.param(name, marks=pytest.mark.soak) if step in seen else one)
+        if one is name:
+            seen.add(step)
+    return names
+
+
+@pytest.mark.parametrize("name", one_of_each_step())
 def test_every_method_s_step_can_be_traced_for_one_client_and_for_a_stack(name: str) -> None:
     """What a captured graph replays is this list of operations; another step index than the traced one is played."""
     chosen = experiment(name, network="batch_norm_dropout")

@@ -51,6 +51,10 @@ class DamagedRun(UserError):
     """A file of a run folder is not what was written there."""
 
 
+class NothingCounts(UserError):
+    """Samples of which no token or pixel counts, so that there is nothing to learn from them."""
+
+
 class ClientError(_Told, RuntimeError):
     """A failure inside one client's work, with the place where it happened."""
 

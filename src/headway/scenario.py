@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import os
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack, cast
 
 from headway import elsewhere, scenario_names
-from headway.errors import UserError, nearest, shown
+from headway.errors import UserError, nearest
 from headway.executors import EXECUTORS
 from headway.scenario_names import PROFILES, TASK_NAMES, Value
 from headway.schedules import DEFAULT_DECAY, schedule
-from headway.setting_values import in_type, toml_value
+from headway.setting_values import in_limits, in_type, toml_value
+from headway.typed_settings import ScenarioSettings
 
 ROLES = ("problem", "training", "watching", "execution", "identity")
 """What a setting decides: which federated problem is solved, how the model is trained, what is watched meanwhile, where
@@ -250,17 +251,20 @@ class Scenario:
             return self.cohort_size
         return max(math.floor(self.share * self.clients + 1e-9), 1)
 
-    def changed(self, /, **settings: Any) -> Scenario:
+    def changed(self, /, **settings: Unpack[ScenarioSettings]) -> Scenario:
         """This scenario with other values; an unknown name is refused.
 
         A new participation takes the place of cohort_size, and a new cohort_size that of participation.
         """
+        return self.with_settings(settings)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Scenario:
+        """`changed`, for settings whose names are known only when the program runs."""
         for name in settings:
             _known(name)
-        for name, other in (("participation", "cohort_size"), ("cohort_size", "participation")):
-            if settings.get(name) is not None:
-                settings.setdefault(other, None)
-        return dataclasses.replace(self, **settings)
+        others = (("participation", "cohort_size"), ("cohort_size", "participation"))
+        without = {other: None for name, other in others if settings.get(name) is not None}
+        return dataclasses.replace(self, **{**without, **settings})
 
     def as_dict(self) -> dict[str, Value]:
         """The fields that are set; what is None is left out, as in TOML."""
@@ -316,28 +320,12 @@ def field_type(name: str) -> tuple[type, bool]:
     return hint, False
 
 
-_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("least", operator.ge, "at least"),
-    ("most", operator.le, "at most"),
-    ("above", operator.gt, "above"),
-    ("below", operator.lt, "below"),
-)
-
-
 def _checked(setting: dataclasses.Field[object], given: object) -> Value | None:
     """The value in its declared type and inside its limits, or a `UserError` that says what is allowed."""
     kind, optional = field_type(setting.name)
     if given is None and optional:
         return None
-    value = in_type(setting.name, given, kind)
-    limits = setting.metadata
-    if "among" in limits and value not in limits["among"]:
-        allowed = ", ".join(limits["among"])
-        raise UserError(f"{setting.name} is {shown(value)}; allowed: {allowed}{nearest(str(value), limits['among'])}")
-    for limit, allows, words in _LIMITS:
-        if limit in limits and not allows(value, limits[limit]):
-            raise UserError(f"{setting.name} is {shown(value)}; it must be {words} {limits[limit]}")
-    return value
+    return in_limits(setting.name, in_type(setting.name, given, kind), setting.metadata)
 
 
 COUNTING_PARTITIONS = ("natural", "file")
@@ -350,7 +338,7 @@ def _with_all_clients(made: Scenario, given: Iterable[str]) -> Scenario:
     return made.changed(clients=0) if counts and "clients" not in given else made
 
 
-def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
+def from_toml(text: str, origin: str, changes: Mapping[str, object] = MappingProxyType({})) -> Scenario:
     """The scenario of a TOML file's text, with some settings changed; errors name `origin`, the file."""
     try:
         settings = tomllib.loads(text)
@@ -362,29 +350,35 @@ def from_toml(text: str, origin: str, /, **changes: Any) -> Scenario:
     if table is not None:
         raise UserError(f"{origin}: settings are plain keys, without tables such as [{table}]")
     try:
-        made = Scenario().changed(**settings)
+        made = Scenario().with_settings(settings)
     except UserError as fault:
         raise UserError(f"{origin}: {fault}") from None
-    return _with_all_clients(made.changed(**changes), settings | changes)
+    return _with_all_clients(made.with_settings(changes), {**settings, **changes})
 
 
-def from_name(name: str, /, profile: str = "paper", **settings: Any) -> Scenario:
+def from_name(name: str, settings: Mapping[str, object] = MappingProxyType({})) -> Scenario:
     """The scenario of a name: `cifar10/dir0.3/100x5%` says data, split, and clients × how many take part.
 
     The papers' settings for these come with it; `settings` change them, and what the profile changes along with them.
     """
-    named = Scenario().changed(**scenario_names.settings(name, profile))
-    return named.changed(**scenario_names.followed(profile, settings))
+    profile = cast(str, settings.get("profile", "paper"))
+    named = Scenario().with_settings(scenario_names.settings(name, profile))
+    return named.with_settings(scenario_names.followed(profile, settings))
 
 
-def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
+def scenario(source: str | Path | Scenario = "", **settings: Unpack[ScenarioSettings]) -> Scenario:
     """A scenario from a name, a TOML file or a run's folder, with some settings changed; "" is the default scenario."""
+    return scenario_of(source, settings)
+
+
+def scenario_of(source: str | Path | Scenario, settings: Mapping[str, object]) -> Scenario:
+    """`scenario`, for settings whose names are known only when the program runs."""
     if isinstance(source, Scenario):
-        return source.changed(**settings)
+        return source.with_settings(settings)
     if not isinstance(source, str | os.PathLike):
         raise UserError(f"scenario is of type {type(source).__name__}; give a name, a path or a headway.Scenario")
     if not str(source):
-        return _with_all_clients(Scenario().changed(**settings), settings)
+        return _with_all_clients(Scenario().with_settings(settings), settings)
     path = Path(source)
     if os.path.isdir(path):
         path = path / "scenario.toml"
@@ -393,7 +387,7 @@ def scenario(source: str | Path | Scenario = "", **settings: Any) -> Scenario:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as fault:
             raise UserError(f"{path} cannot be read as UTF-8 text: {fault}") from None
-        return from_toml(text, str(path), **settings)
+        return from_toml(text, str(path), settings)
     if path.suffix == ".toml":
         raise UserError(f"there is no scenario file {path}")
-    return from_name(str(source), **settings)
+    return from_name(str(source), settings)

@@ -64,7 +64,7 @@ def settings(name: str, profile: str = "paper") -> Settings:
     return chosen | _participation(name, taking, clients) | _trained_as(data, split, clients, profile)
 
 
-def followed(profile: str, changes: Settings) -> Settings:
+def followed(profile: str, changes: Mapping[str, object]) -> Mapping[str, object]:
     """Changes of settings, and those that a profile makes along with them.
 
     The program of 2024 has one decay, of rounds and of local epochs: a new rate_decay is rate_decay_epoch too.

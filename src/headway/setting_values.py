@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from headway.errors import UserError, shown
+from headway.errors import UserError, nearest, shown
 from headway.scenario_names import Value
 
 
@@ -32,6 +35,25 @@ def _converted(value: object, kind: type[Value]) -> object:
             return float(value)
         except OverflowError:
             return math.inf
+    return value
+
+
+_LIMITS: tuple[tuple[str, Callable[[Value, Value], bool], str], ...] = (
+    ("least", operator.ge, "at least"),
+    ("most", operator.le, "at most"),
+    ("above", operator.gt, "above"),
+    ("below", operator.lt, "below"),
+)
+
+
+def in_limits(name: str, value: Value, limits: Mapping[str, Any]) -> Value:
+    """The value inside of what a setting allows (`among`, `least`, `most`, `above`, `below`), or a `UserError`."""
+    if "among" in limits and value not in limits["among"]:
+        allowed = ", ".join(limits["among"])
+        raise UserError(f"{name} is {shown(value)}; allowed: {allowed}{nearest(str(value), limits['among'])}")
+    for limit, allows, words in _LIMITS:
+        if limit in limits and not allows(value, limits[limit]):
+            raise UserError(f"{name} is {shown(value)}; it must be {words} {limits[limit]}")
     return value
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class Settings(TypedDict, total=False):
-    """Settings of a scenario, without those that may also be given as objects."""
+class CommonSettings(TypedDict, total=False):
+    """Settings of a scenario that have one type wherever they are given."""
 
     seed: int
     seeds: int
-    data: object
     data_dir: str | None
     partition: str
     split_seed: int
@@ -28,7 +27,6 @@ class Settings(TypedDict, total=False):
     dropout: float
     stragglers: str
     over_selection: float
-    attendance: str | Path | None
     on_failure: str
     buffers: str
     rounds: int
@@ -65,3 +63,22 @@ class Settings(TypedDict, total=False):
     deterministic: bool
     client_state_mb: float | None
     checkpoint_every: int | None
+
+
+class Settings(CommonSettings, total=False):
+    """Settings beside a model, clients, a task and metrics, which are arguments and may be objects."""
+
+    data: object
+    attendance: str | Path | None
+
+
+class ScenarioSettings(CommonSettings, total=False):
+    """All settings of a scenario, which are plain values."""
+
+    method: str | None
+    data: str
+    clients: int
+    attendance: str | None
+    model: str
+    task: str
+    metrics: str | None

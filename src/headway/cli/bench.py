@@ -13,9 +13,31 @@ from headway.cli.screen import JSON, listed, print_json, screen, stderr_console
 from headway.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from headway.bench.result import WorkloadResult
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+TIMED_ROUNDS, STARTED_ROUNDS = 10, 80
+"""Rounds by default: those of an engine that are timed, and those that a run would have whose start is timed."""
+WORKLOAD = typer.Option(
+    help="mlp, cnn, lenet, resnet18-b50, resnet18-b10, or several with commas; with --start also fashion",
+    show_default=False,
+)
+ENGINES = typer.Option(
+    help="engines, with commas: loop, auto, pfl, flower, flower-tutorial or an executor's name; all by default",
+    show_default=False,
+)
+ROUNDS = typer.Option(
+    help="timed rounds of each engine, 10 by default; with --start: how many the run would have, 80 by default",
+    min=1,
+    show_default=False,
+)
+START = typer.Option(
+    "--start", help="what is waited for before the first round is over: with an empty cache, and again with a full one"
+)
+EXECUTOR = typer.Option(help="with --start: an executor, or several with commas; auto by default", show_default=False)
+TIMES = typer.Option(help="with --start: how often, 1 by default", min=1, show_default=False)
 RANKS = typer.Option(
     help="numbers of ranks, with commas, such as 1,2,4: the rounds of auto, pfl or an executor on each",
     show_default=False,
@@ -23,18 +45,9 @@ RANKS = typer.Option(
 
 
 def bench(
-    workload: Annotated[
-        str | None,
-        typer.Option(help="mlp, cnn, lenet, resnet18-b50, resnet18-b10, or several with commas", show_default=False),
-    ] = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(
-            help="engines, with commas: loop, auto, pfl, flower, flower-tutorial or an executor's name; all by default",
-            show_default=False,
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="timed rounds of each engine", min=1)] = 10,
+    workload: Annotated[str | None, WORKLOAD] = None,
+    engines: Annotated[str | None, ENGINES] = None,
+    rounds: Annotated[int | None, ROUNDS] = None,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -43,6 +56,9 @@ def bench(
         ),
     ] = None,
     ranks: Annotated[str | None, RANKS] = None,
+    start: Annotated[bool, START] = False,
+    executor: Annotated[str | None, EXECUTOR] = None,
+    times: Annotated[int | None, TIMES] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto",
     json: Annotated[bool, JSON] = False,
     out: Annotated[
@@ -69,6 +85,12 @@ def bench(
     def tell(line: str) -> None:
         console.print(line, style="dim", soft_wrap=True)
 
+    _check_start(start, engines=engines, ranks=ranks, executor=executor, times=times)
+    if start:
+        begun = listed(workload) or ["fashion", "mlp"]
+        _started(begun, listed(executor), rounds or STARTED_ROUNDS, times or 1, machine, precisions[0], tell, out, json)
+        return
+    rounds = rounds or TIMED_ROUNDS
     if ranks is not None:
         _over_ranks(workload or "cnn", listed(engines), ranks, rounds, str(machine), precisions[0], tell, out, json)
         return
@@ -79,6 +101,42 @@ def bench(
         _show(result, out, json)
     if json:
         print_json(results[0] if len(results) == 1 else results)
+
+
+def _check_start(start: bool, **given: object) -> None:
+    """Refuse what a start does not have, and what only a start has."""
+    for name in ("engines", "ranks") if start else ("executor", "times"):
+        if given[name] is not None:
+            why = (
+                "--start starts one process with an --executor" if start else "it is for --start; others take --engines"
+            )
+            raise UserError(f"{name} is '{given[name]}', but {why}; leave it out")
+
+
+def _started(
+    workloads: list[str],
+    executors: list[str] | None,
+    rounds: int,
+    times: int,
+    device: torch.device,
+    precision: str,
+    tell: Callable[[str], None],
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Measure starts, and show them as `_show` does."""
+    from headway.bench import start, table
+
+    made = executors or ["auto"]
+    result = start.measure_starts(
+        workloads, made, rounds=rounds, times=times, device=device, precision=precision, tell=tell
+    )
+    if out is not None:
+        stderr_console().print(f"wrote {table.write_result(result, out)}", markup=False, soft_wrap=True)
+    if json:
+        print_json(result)
+    else:
+        screen().print(start.table(result))
 
 
 def _over_ranks(

@@ -193,7 +193,7 @@ def describe(
     if picture is not None:
         split_picture.check_path(picture)
     given = {"data": name, "data_dir": data_dir, "partition": partition, "clients": clients, "split_seed": split_seed}
-    chosen = Scenario().changed(**{setting: value for setting, value in given.items() if value is not None})
+    chosen = Scenario().with_settings({setting: value for setting, value in given.items() if value is not None})
     if clients is None and chosen.partition.partition(":")[0] in ("natural", "file"):
         chosen = chosen.changed(clients=0)
     source = sources.load(chosen.data, chosen.data_dir)

@@ -87,9 +87,9 @@ def run(
     settings: Mapping[str, object] = {},
 ) -> int:
     """Run one method, with one seed or several; on several processes with --ranks, or started by torchrun."""
-    from headway.scenario import scenario as made
+    from headway.scenario import scenario_of
 
-    chosen = made(scenario, **settings)
+    chosen = scenario_of(scenario, settings)
     name = method or chosen.method
     if name is None:
         raise UserError("no method given; write headway run fedacg, or set method in the scenario")
@@ -132,9 +132,9 @@ def compare(
 ) -> None:
     """Run several methods on the same clients and batches; print the table, write report.html and compare.png."""
     refuse_ranks("compare")
-    from headway.scenario import scenario as made
+    from headway.scenario import scenario_of
 
-    chosen = made(scenario, **settings)
+    chosen = scenario_of(scenario, settings)
     if vary:
         if tune_budget is not None or grid:
             raise UserError("--vary and --tune-budget are not for one command; tune in each scenario by itself")
@@ -331,9 +331,9 @@ def scenario(
 ) -> None:
     """Print a scenario as TOML, complete and explained, to edit and to run with --scenario FILE."""
     from headway.data.partition import check_spelling
-    from headway.scenario import scenario as made
+    from headway.scenario import scenario_of
 
-    chosen = made(name, **settings)
+    chosen = scenario_of(name, settings)
     check_spelling(chosen.partition)
     typer.echo(chosen.as_toml(comments=True), nl=False)
 

@@ -51,13 +51,13 @@ def theory(
     """What a paper's theorems allow and promise on a problem, beside practice; on convex ones beside measured gaps."""
     refuse_ranks("theory")
     from headway.runs.progress import Bar
-    from headway.scenario import scenario as made
+    from headway.scenario import scenario_of
     from headway.theory.bounds import bounds
 
     with Bar(stderr_console(), quiet) as bar:
         found = bounds(
             method,
-            made(scenario, **settings),
+            scenario_of(scenario, settings),
             constants=_constants(constants),
             taus=[_whole("--taus", tau) for tau in listed(taus) or []],
             total=total,

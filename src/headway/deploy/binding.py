@@ -74,7 +74,8 @@ def site_scenario(text: str, population: int) -> Scenario:
         told = json.loads(text)
         if not isinstance(told, dict) or told.keys() & _AT_SERVER:
             raise UserError("they are no settings of a site")
-        return Scenario(clients=population, participation=1.0, method=None).changed(**told, data="own", partition="own")
+        here = Scenario(clients=population, participation=1.0, method=None, data="own", partition="own")
+        return here.with_settings(told)
     except (ValueError, TypeError) as fault:
         raise Refused(Code.OTHER_SCENARIO, f"the settings of the run are not understood: {fault}") from None
 
@@ -120,14 +121,17 @@ class OwnParts:
 def site_experiment(
     common: Common, method: Method, parts: OwnParts, samples: Samples, client: int, sizes: tuple[int, int]
 ) -> Experiment:
-    """The experiment at a site: its own samples, and of all others their number. `sizes` are N and Σ n_i."""
+    """The experiment at a site: its own samples, and of all others their number. `sizes` are N and Σ n_i.
+
+    They stand for the test set too, which a site does not have: on its first two the network is tried.
+    """
     population, total = sizes
     scenario = site_scenario(common.scenario, population)
     kept, _ = own_rows(scenario, len(samples), client)
     known = np.zeros(population, np.int64)
     known[client] = len(kept)
     rows = Census(known, total, {client: kept})
-    federation = Federation(samples, samples.rows(np.arange(min(2, len(samples)))), rows, common.classes)
+    federation = Federation(samples, samples, rows, common.classes)
     return _built(scenario, method, parts, federation)
 
 

@@ -137,7 +137,7 @@ def _settings(app: ServerApp, method: Method) -> Scenario:
     if isinstance(app.model, str):
         given["model"] = app.model
     given = {"device": "cpu", "checkpoint_every": 1, **given, "method": method.name}
-    scenario = Scenario().changed(**given)
+    scenario = Scenario().with_settings(given)
     return scenario.changed(precision="fp32") if scenario.precision == "auto" else scenario
 
 

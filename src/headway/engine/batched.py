@@ -15,7 +15,7 @@ from headway.engine import server
 from headway.engine.aggregate import Group, TrainedClients, trained_client
 from headway.engine.client_arrays import DeviceArrays, placed
 from headway.engine.client_rounds import BatchForm, ClientRound, CohortRounds
-from headway.engine.compile import compiled
+from headway.engine.compile import as_after_a_step, compiled
 from headway.engine.executor import CannotExecute, RoundInput, located
 from headway.engine.experiment import Experiment
 from headway.engine.local_training import Carry, LocalTraining, Program
@@ -110,6 +110,7 @@ class Batched:
         with located(given.round, group.ids) as place, _stackable():
             buffers = state["buffers"] if local_buffers else given.buffers
             carry = vmap(begin, in_dims=(0 if local_buffers else None, 0, 0))(buffers, state["slots"], group.own)
+            carry = as_after_a_step(carry) if self.compiled else carry
             widths = self._widths(group)
             steps, round = self._steps(training, given, group, carry), self._scalar(given.round)
             for index, width in enumerate(widths):

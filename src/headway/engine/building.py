@@ -32,6 +32,7 @@ from headway.models.twins import check_module
 from headway.scenario import DEFAULT_PARTICIPATION, Scenario
 from headway.tasks.known import OwnTask
 from headway.tasks.task import Task
+from headway.waiting import part
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 FIRST_ROUNDS = 1000
@@ -140,12 +141,9 @@ def build(
 
     Everything is checked here, so that a run does not fail over something that was known before its first round.
     """
-    if federation is None:
-        federation = _given(scenario, clients, test, task, padding)
-    if federation is not None:
-        scenario = dataclasses.replace(scenario, clients=len(federation.clients), data="own", partition="own")
-    else:
-        federation = for_task(_scenario_federation(scenario), scenario.task)
+    with part("data"):
+        own = _given(scenario, clients, test, task, padding) if federation is None else federation
+        scenario, federation = _with_data(scenario, own)
     population.check(scenario, method, federation)
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
@@ -165,19 +163,23 @@ def build(
     scenario = _on_device(scenario, device)
     dtype = _DTYPES[scenario.precision]
     _check_rates(scenario, dtype)
-    check_finite(whole, dtype)
+    with part("data"):
+        check_finite(whole, dtype)
+        samples = federation.train.to(device)
     if model is not None:
         scenario = dataclasses.replace(scenario, model="own")
-    module = _module(scenario, federation, model)
-    method = method.for_model(roles_of(module))
+    with part("model"):
+        module = _module(scenario, federation, model)
+        method = method.for_model(roles_of(module))
+        network = _network(module, scenario, method, federation, learnt).to(device, dtype)
     experiment = Experiment(
         scenario=scenario,
         method=method,
         federation=federation,
         split=split,
         task=learnt,
-        network=_network(module, scenario, method, federation, learnt).to(device, dtype),
-        samples=federation.train.to(device),
+        network=network,
+        samples=samples,
         device=device,
         dtype=dtype,
         autocast=torch.bfloat16 if scenario.precision == "bf16" else None,
@@ -186,6 +188,13 @@ def build(
     privacy.check(experiment)
     diagnostics.check(experiment)
     return experiment
+
+
+def _with_data(scenario: Scenario, own: Federation | None) -> tuple[Scenario, Federation]:
+    """The scenario with the user's own federation, or with the one that it names."""
+    if own is None:
+        return scenario, for_task(_scenario_federation(scenario), scenario.task)
+    return dataclasses.replace(scenario, clients=len(own.clients), data="own", partition="own"), own
 
 
 def _own_federation(clients: OwnClients | None, test: object, task: str, padding: Padding) -> Federation:

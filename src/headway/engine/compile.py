@@ -21,11 +21,14 @@ from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute
+from headway.engine.kept_programs import kept_programs
 from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
+from headway.waiting import part
 
 aten = torch.ops.aten
 Result = TypeVar("Result")
+Tree = TypeVar("Tree")
 
 Options = Mapping[str, str | int | bool]
 """Settings of torch's compiler."""
@@ -70,13 +73,23 @@ def traced(
 def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> Callable[..., Result]:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
     try:
-        program = traced(function, arguments, compiled=True)
-        program(*arguments)
+        with part("compiling and capturing"), kept_programs():
+            program = traced(function, arguments, compiled=True)
+            program(*arguments)
     except (CannotExecute, UserError):
         raise
     except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises
         raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
     return program
+
+
+def as_after_a_step(carry: Tree) -> Tree:
+    """What a client begins with, in memory as a step leaves it: every tensor has its own.
+
+    At first the received model stands for several tensors, and for all clients of a stack. For such the compiler would
+    make the program once more, for the first step alone.
+    """
+    return copied(carry)
 
 
 def _refuse_own_draws(graph: GraphModule) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -13,12 +14,14 @@ from headway.engine.captured import CapturedCohort, CapturedEvaluation
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.executor import CannotExecute, RoundInput
 from headway.engine.experiment import Experiment
+from headway.engine.kept_programs import kept_programs
 from headway.engine.local_training import LocalTraining
 from headway.engine.network import Buffers
 from headway.engine.scoring import Scored, score
 from headway.errors import ClientError, UserError, first_words
 from headway.trees import leaves_of
 from headway.vectors import Vector
+from headway.waiting import part
 
 CAPTURED_EVALUATIONS = 3
 """Shapes and types of samples for which an evaluation is captured: those of the test set, of the clients' own test
@@ -72,7 +75,8 @@ class Graphed:
 
     def _captured(self, given: RoundInput, rounds: CohortRounds) -> CapturedCohort:
         try:
-            return CapturedCohort(self.training, self.layout, self.compiled, given, rounds)
+            with self._prepared():
+                return CapturedCohort(self.training, self.layout, self.compiled, given, rounds)
         except CannotExecute:
             raise
         except UserError as mistake:
@@ -88,12 +92,19 @@ class Graphed:
         experiment = self.training.experiment
         if form not in self._evaluations and room:
             try:
-                self._evaluations[form] = CapturedEvaluation(experiment, self.layout, self.compiled, given)
+                with self._prepared():
+                    self._evaluations[form] = CapturedEvaluation(experiment, self.layout, self.compiled, given)
             except Exception as fault:  # a pass that cannot be captured is made without
                 self._captures_evaluations = False
                 warnings.warn(f"the evaluation is not captured ({first_words(fault)})", stacklevel=2)
         evaluation = self._evaluations.get(form)
         return score(experiment, *given) if evaluation is None else evaluation.replay(given)
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Around captures, which compile where that is asked for."""
+        with part("compiling and capturing"), kept_programs() if self.compiled else nullcontext():
+            yield
 
     def close(self) -> None:
         self._cohort = None

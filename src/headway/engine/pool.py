@@ -85,7 +85,9 @@ def _serve(own: _Beginning) -> None:
         if end is not own.connection:
             end.close()  # else a worker would keep its siblings' pipes open after the parent is gone
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != own.trainer.experiment.scenario.deterministic:
+        # only then: it imports the compiler's settings, which takes a second
+        torch.use_deterministic_algorithms(own.trainer.experiment.scenario.deterministic)
     if own.trainer.compiled:
         torch._inductor.config.compile_threads = 1  # no processes beside the worker's own
     given: RoundInput
@@ -109,7 +111,8 @@ def _answer(own: _Beginning, given: RoundInput, client: ClientRound, state: obje
     """`done` with a client's result, or a name of `_FAULTS` with what was said; `state` is where its state lies."""
     try:
         held = replace(client, state=own.memory.read(state, copied=True))
-        return "done", own.memory.write(own.trainer.train(given, held))
+        upload, kept = own.trainer.upload(given, held)
+        return "done", own.memory.write(own.trainer.decoded(given, held, upload, kept))
     except tuple(_FAULTS.values()) as fault:
         return next(name for name, kind in _FAULTS.items() if isinstance(fault, kind)), str(fault)
 

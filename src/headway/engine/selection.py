@@ -18,15 +18,21 @@ from headway.engine.captured import AT_ONCE
 from headway.engine.client_rounds import CohortRounds
 from headway.engine.executor import CannotExecute, Executor, RoundInput
 from headway.engine.experiment import Experiment
+from headway.engine.kept_programs import why_not_kept
 from headway.engine.pool import cores
 from headway.engine.serial import Serial
 from headway.engine.trial import first_rounds, round_input
 from headway.errors import ClientError, UserError, first_words
 from headway.executors import fills, is_form_of, kind_of
 
+TIMED = ("auto", "graphed")
+"""Names that leave the choice to a stopwatch."""
 TRIAL_STEPS = 3
 TRIAL_CLIENTS = max(STACKED_AT_MOST, *AT_ONCE.values())
-TRIALS = 3
+TRIALS, ENOUGH = 3, 1.0
+"""Trials of an executor, and seconds after which two of them have to do."""
+CLEARLY = 2.0
+"""Times the best executor so far, from which on a second trial of another one is its last."""
 PAYS = 120.0
 """Seconds that the run would take uncompiled, from which on compiling is tried."""
 Tell = Callable[[str], None]
@@ -54,18 +60,27 @@ def make_executor(name: str, experiment: Experiment) -> Executor:
     return make(experiment, forms, fills(name) and bool(experiment.coupling))
 
 
-def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds) -> float:
-    """The fastest of several trials: the first pays for warming up. Training is pure, so nothing of it stays."""
-    taken = []
+def _tried(executor: Executor, given: RoundInput, rounds: CohortRounds) -> float:
+    """The seconds of a trial, or why the executor cannot take it. Training is pure, so nothing of it stays."""
     if rounds.failures is not None:
-        rounds.failures.clear()  # of the executor before
-    for _ in range(TRIALS):
-        start = time.perf_counter()
-        for group in executor.run(given, rounds):
-            float(group.trained["loss"].sum())
-        taken.append(time.perf_counter() - start)
-        if rounds.failures and len(rounds.failures) == len(rounds) and not kind_of(executor.name).alone:
-            raise next(iter(rounds.failures.values()))  # it may be the stack that fails, not its clients
+        rounds.failures.clear()  # of the trial before
+    start = time.perf_counter()
+    for group in executor.run(given, rounds):
+        float(group.trained["loss"].sum())
+    taken = time.perf_counter() - start
+    if rounds.failures and len(rounds.failures) == len(rounds) and not kind_of(executor.name).alone:
+        raise next(iter(rounds.failures.values()))  # it may be the stack that fails, not its clients
+    return taken
+
+
+def _seconds(executor: Executor, given: RoundInput, rounds: CohortRounds, best: float) -> float:
+    """The fastest of several trials, of which the first pays for warming up.
+
+    They end after the second where it is much slower than the `best` executor, or where trials take long.
+    """
+    taken = [_tried(executor, given, rounds) for _ in range(2)]
+    while len(taken) < TRIALS and sum(taken) < ENOUGH and min(taken) < CLEARLY * best:
+        taken.append(_tried(executor, given, rounds))
     return min(taken)
 
 
@@ -95,24 +110,27 @@ def _compiled(experiment: Experiment, name: str) -> str:
 
 
 class _Contest:
-    """Tries executors and keeps the fastest so far; all others are closed."""
+    """Tries executors and keeps the fastest so far; all others are closed.
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
+    Where no stopwatch decides, one step shows whether an executor can take the work, and the first that can is kept.
+    """
+
+    def __init__(self, experiment: Experiment, timed: bool) -> None:
+        self.experiment, self.timed = experiment, timed
         self.refusals: list[str] = []
         invited = experiment.sampling.draw(1) or [0]
         self.cohort = (
             min(experiment.scenario.cohort, len(invited)) if experiment.scenario.over_selection else len(invited)
         )
         self.given = round_input(experiment)
-        self.rounds = first_rounds(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS)
+        self.rounds = first_rounds(experiment, invited[: self.cohort][:TRIAL_CLIENTS], TRIAL_STEPS if timed else 1)
         self.best: Executor | None = None
         self.name, self.seconds = "", float("inf")
 
     def enter(self, names: Sequence[str]) -> None:
         for name in names:
             try:
-                executor, seconds = self._timed(name)
+                executor, seconds = self._tried(name)
             except (CannotExecute, ClientError) as reason:
                 if isinstance(reason, ClientError) and kind_of(name).alone:
                     self._close()
@@ -128,18 +146,20 @@ class _Contest:
                 continue
             self._close()
             self.best, self.name, self.seconds = executor, name, seconds
-            if self.experiment.scenario.deterministic:  # a stopwatch must not decide which bits come out
+            if not self.timed:
                 return
 
     def _close(self) -> None:
         if self.best is not None:
             self.best.close()
 
-    def _timed(self, name: str) -> tuple[Executor, float]:
+    def _tried(self, name: str) -> tuple[Executor, float]:
         """An executor and its seconds; one that fails is closed."""
         executor = make_executor(name, self.experiment)
         try:
-            return executor, _seconds(executor, self.given, self.rounds)
+            if not self.timed:
+                return executor, _tried(executor, self.given, self.rounds)
+            return executor, _seconds(executor, self.given, self.rounds, self.seconds)
         except BaseException:
             executor.close()
             raise
@@ -166,14 +186,16 @@ def choose(experiment: Experiment, requested: str, tell: Tell) -> Executor:
     _check_filling(experiment, requested)
     _check_drawn(experiment, requested)
     with experiment.arithmetic():
-        contest = _Contest(experiment)
+        timed = requested in TIMED and not experiment.scenario.deterministic  # else a stopwatch would choose the bits
+        contest = _Contest(experiment, timed)
         contest.enter(_candidates(experiment, requested))
-        if requested in ("auto", "graphed") and contest.pays_to_compile:
+        if requested in TIMED and contest.pays_to_compile:
             contest.enter([_compiled(experiment, contest.name)])
         if contest.best is None and requested != "auto":
             contest.refusals[-1] += "; clients are trained one by one instead"
         chosen = contest.best or Serial(experiment)
-        for line in [*contest.refusals, *_unfilled(experiment, chosen.name)]:
+        unkept = why_not_kept() if chosen.name.endswith(":compiled") else None
+        for line in [*contest.refusals, *_unfilled(experiment, chosen.name), *([unkept] if unkept else [])]:
             tell(line)
         return chosen
 

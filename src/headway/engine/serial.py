@@ -14,7 +14,7 @@ from headway.engine import server
 from headway.engine.aggregate import Group, TrainedClients, trained_client
 from headway.engine.client_arrays import DeviceArrays, placed
 from headway.engine.client_rounds import ClientRound, CohortRounds
-from headway.engine.compile import compiled
+from headway.engine.compile import as_after_a_step, compiled
 from headway.engine.executor import RoundInput, located
 from headway.engine.experiment import Experiment
 from headway.engine.local_training import Carry, LocalTraining, Program, Upload
@@ -48,17 +48,10 @@ class ClientTrainer:
     def experiment(self) -> Experiment:
         return self.training.experiment
 
-    def train(self, given: RoundInput, client: ClientRound) -> TrainedClients:
-        """One client's round; a failure carries client, round and step. Leaves have no client axis."""
-        upload, kept = self.upload(given, client)
-        with located(given.round, [client.client]):
-            fields = server.decode(self.experiment.method, upload, given.message["model"])
-        return trained_client(upload, fields, kept)
-
     def upload(
         self, given: RoundInput, client: ClientRound, enough: Callable[[int], bool] = lambda steps: False
     ) -> tuple[Upload, States]:
-        """What a client sends back, and the states of slots that it keeps.
+        """What a client sends back, and the states of slots that it keeps; a failure carries client, round and step.
 
         It ends early where `enough(steps)` says so after a step.
         """
@@ -67,6 +60,7 @@ class ClientTrainer:
             buffers, before = client.state.get("buffers", given.buffers), _writes(message)
             own, filled = self._arrays(client)
             carry = training.begin(message, buffers, client.state["slots"], own)
+            carry = as_after_a_step(carry) if self.compiled else carry
             round = torch.tensor(given.round, device=device)
             step = self._step(carry, message, filled, round) if self.compiled else training.step
             for index, width in enumerate(client.arrays.counts.tolist()):
@@ -78,6 +72,12 @@ class ClientTrainer:
             upload, kept = training.upload(carry, message, client.state["slots"], own)
             _check_unwritten(message, before)
             return upload, kept
+
+    def decoded(self, given: RoundInput, client: ClientRound, upload: Upload, kept: States) -> TrainedClients:
+        """What a client sent, as the server reads it, with what the client keeps. Leaves have no client axis."""
+        with located(given.round, [client.client]):
+            fields = server.decode(self.experiment.method, upload, given.message["model"])
+        return trained_client(upload, fields, kept)
 
     def _arrays(self, client: ClientRound) -> tuple[DeviceArrays, DeviceArrays]:
         """The client's arrays as they are, and as a step takes them."""
@@ -140,7 +140,8 @@ class Serial:
         for position in range(len(rounds)):
             client = rounds[position]
             try:
-                result = self._trainer.train(given, client)
+                upload, kept = self._trainer.upload(given, client)
+                result = self._trainer.decoded(given, client, upload, kept)
             except ClientError as fault:
                 rounds.failed(position, fault)
                 continue

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtr, stdtrit
+import scipy
 
 CONFIDENCE = 0.95
 """The confidence of every interval, two-sided."""
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 def _quantile(freedom: float) -> float:
     """t with this many degrees of freedom is between −q and q in 95 % of all cases."""
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def spread(values: Sequence[float]) -> float:
@@ -73,7 +73,9 @@ def paired(values: Sequence[tuple[float, float]]) -> Difference:
         return Difference(count, mean)
     error = deviation / math.sqrt(count)
     half = _quantile(count - 1) * error
-    return Difference(count, mean, mean - half, mean + half, 2 * float(stdtr(count - 1, -abs(mean) / error)))
+    return Difference(
+        count, mean, mean - half, mean + half, 2 * float(scipy.special.stdtr(count - 1, -abs(mean) / error))
+    )
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:

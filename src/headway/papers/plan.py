@@ -166,6 +166,6 @@ def plan(
         for row in _picked("row", rows, preset.rows):
             scenario = preset.scenario(row, column)
             spelled = preset.spelling(row, column).spelled
-            scenario = (tiny(scenario) if scale == "tiny" else scenario).changed(**settings, method=spelled)
+            scenario = (tiny(scenario) if scale == "tiny" else scenario).with_settings({**settings, "method": spelled})
             cells.append(Cell(row, column, tuple(Run(spelled, one) for one in seeded(scenario))))
     return Plan(preset, tuple(cells), scale)

@@ -20,7 +20,10 @@ KINDS = ("table", "figure", "split", "no-data")
 Settings = dict[str, str | int | float]
 """Settings of a scenario by name, in place of the defaults."""
 
-_from_name = cache(from_name)
+
+@cache
+def _named(name: str, profile: str) -> Scenario:
+    return from_name(name, {"profile": profile})
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class Preset:
         """
         tuned = self.spelling(row, column).settings
         changes = {**self.settings, **column.settings, **tuned, "seeds": self.seeds}
-        return _from_name(column.scenario, self.profile).changed(**followed(self.profile, changes))
+        return _named(column.scenario, self.profile).with_settings(followed(self.profile, changes))
 
     def run_of(self, row: Row, column: Column) -> tuple[str, Scenario]:
         """The method as it is spelled and the scenario of a cell: all that its runs depend on."""

@@ -53,6 +53,7 @@ from headway.runs.load import best_module
 from headway.runs.observer import closing
 from headway.runs.result import Result
 from headway.runs.stopping import StopRequest, heed_signals
+from headway.waiting import part
 
 
 def drive(job: Job) -> Result:
@@ -103,7 +104,8 @@ def _executor(job: Job, requested: str) -> tuple[Executor, str]:
     """Whoever trains the clients, and its name with how it was chosen."""
     if job.remote is not None:
         return job.remote, job.remote.name
-    return execution.chosen_together(job.experiment, requested, job.observer.tell, job.ranks)
+    with part("choosing the executor"):
+        return execution.chosen_together(job.experiment, requested, job.observer.tell, job.ranks)
 
 
 @contextmanager

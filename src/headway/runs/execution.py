@@ -23,7 +23,7 @@ from headway.engine.executor import Executor
 from headway.engine.experiment import Experiment
 from headway.engine.pool import cores
 from headway.engine.ranks import Ranks, all_or_none
-from headway.engine.selection import choose, runs_on
+from headway.engine.selection import TIMED, choose, runs_on
 from headway.errors import MachineError, UserError
 from headway.executors import EXECUTORS, KINDS, kind_of
 from headway.runs.environment import hardware_and_versions, processor
@@ -32,13 +32,10 @@ from headway.runs.settings import SAME_WORK, without
 from headway.trees import leaves_of, named_leaves
 from headway.user_cache import cache_of
 
-CHOOSING = ("auto", "graphed")
-"""Names that leave the choice to a stopwatch."""
-
 
 def chosen(experiment: Experiment, requested: str, tell: Callable[[str], None]) -> tuple[Executor, str]:
     """An executor, and its name with how it was chosen where nobody asked for it by name."""
-    if requested not in CHOOSING or experiment.scenario.deterministic:  # then no stopwatch decides
+    if requested not in TIMED or experiment.scenario.deterministic:  # then no stopwatch decides
         executor = choose(experiment, requested, tell)
         return executor, executor.name
     path = _path(experiment, requested)

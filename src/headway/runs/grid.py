@@ -25,8 +25,7 @@ from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
 from headway.runs.study import Study, compare, is_study, load_study, resume_study, unfinished
 from headway.runs.views import Picture, views
-from headway.scenario import Scenario, field_type, settings_of
-from headway.scenario import scenario as scenario_of
+from headway.scenario import Scenario, field_type, scenario_of, settings_of
 from headway.scenario_names import Value
 from headway.tasks.known import OwnTask
 from headway.typed_settings import Settings
@@ -148,7 +147,7 @@ def _typed(name: str, value: object) -> Value:
             raise UserError(
                 f"{name} is {shown(value)}; it must be {'an integer' if kind is int else 'a number'}"
             ) from None
-    found: Value = getattr(Scenario().changed(**{name: value}), name)
+    found: Value = getattr(Scenario().with_settings({name: value}), name)
     return found
 
 
@@ -161,7 +160,7 @@ def _scenarios(base: Scenario, axes: Axes) -> list[Scenario]:
     found = []
     for settings in _combinations(axes):
         try:
-            made = base.changed(**settings)
+            made = base.with_settings(settings)
             check_spelling(made.partition)
         except UserError as fault:
             raise UserError(f"{label(settings)}: {fault}") from None
@@ -207,7 +206,7 @@ def compare_grid(
     own = own_settings(objects)
     if both := [name for name in axes if name in own]:
         raise UserError(f"'{both[0]}' is varied, but {both[0]} is your own object; give one of both")
-    base = scenario_of(scenario, **named)
+    base = scenario_of(scenario, named)
     scenarios = _scenarios(base, axes)
     folder = None
     if out is not None:
@@ -215,14 +214,14 @@ def compare_grid(
             "axes": {name: list(values) for name, values in axes.items()},
             "methods": [_name(one) for one in methods],
         }
-        folder = reserve(as_path("out", out), base.changed(**own), grid=about)
+        folder = reserve(as_path("out", out), base.with_settings(own), grid=about)
     places: Sequence[Path | None] = [None] * len(scenarios) if folder is None else _places(folder, axes)
     series = Series(observer, track, objects, callbacks=callbacks)
     cells = []
     try:
         for one, chosen, place in zip(_combinations(axes), scenarios, places, strict=True):
             try:
-                study = compare(methods, chosen.changed(**own), series, place)
+                study = compare(methods, chosen.with_settings(own), series, place)
             except Diverged as fault:
                 cells.append(Cell(one, None, str(fault)))
                 continue

@@ -25,8 +25,7 @@ from headway.runs.ranked import drive_together, together_to_the_end
 from headway.runs.reserve import reserve
 from headway.runs.result import Result
 from headway.runs.trackers.tracking import trackers
-from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
+from headway.scenario import Scenario, scenario_of
 from headway.tasks.known import OwnTask
 from headway.typed_settings import Settings
 
@@ -77,7 +76,7 @@ def simulate(
         named, objects = split_settings(
             settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
         )
-        chosen = scenario_of(scenario, **named)
+        chosen = scenario_of(scenario, named)
         if chosen.data_dir is not None:
             chosen = chosen.changed(data_dir=str(Path(chosen.data_dir).expanduser().absolute()))
         if chosen.seeds != 1:

@@ -275,7 +275,7 @@ def run_all(
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
     for method in methods:
-        for one in seeded(scenario.changed(**settings.get(method.name, {}))):
+        for one in seeded(scenario.with_settings(settings.get(method.name, {}))):
             place = _place(folder, method.name, one.seed) if folder else None
             try:
                 result = series.run(PlannedRun(method, one, place))

@@ -12,8 +12,7 @@ from headway.engine.experiment import Experiment
 from headway.errors import UserError, shown
 from headway.runs.given import Clients, Metrics, split_settings
 from headway.runs.observer import Observer, Silent, as_observer
-from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
+from headway.scenario import Scenario, scenario_of
 from headway.tasks.known import OwnTask
 from headway.theory import fednag_bounds, rate_bounds
 from headway.theory.convex import is_logistic
@@ -63,7 +62,7 @@ def bounds(
     named, own = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
-    chosen = scenario_of(scenario, **named)
+    chosen = scenario_of(scenario, named)
     request = Request(
         method=method.strip(),
         scenario=chosen.changed(method=None, seeds=1),

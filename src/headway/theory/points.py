@@ -54,13 +54,12 @@ def averages_of(request: Request, steps: Steps, strength: float) -> Tensor:
     executor = "batched" if request.scenario.executor == "auto" else request.scenario.executor
     simulate(
         with_ridge(steps.gamma, strength),
-        request.scenario.changed(
+        request.scenario.with_settings(EXACT).changed(
             rounds=rounds,
             eval_every=rounds,
             steps=steps.tau,
             rate=steps.eta,
             executor=executor,
-            **EXACT,
         ),
         callbacks=[keep],
         observer=Silent(),

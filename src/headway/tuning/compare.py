@@ -28,8 +28,7 @@ from headway.runs.series import Series
 from headway.runs.study import Study
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, note_of
-from headway.scenario import Scenario
-from headway.scenario import scenario as scenario_of
+from headway.scenario import Scenario, scenario_of
 from headway.tasks.known import OwnTask
 from headway.tuning.grid import Candidate, GridLike, candidates, is_named, listed, named, read_grid, tunable
 from headway.tuning.grid import grid as checked_grid
@@ -87,7 +86,7 @@ def compare(
     if tune_budget is None:
         if grid is not None:
             raise UserError("grid is what tuning tries; give tune_budget too, or leave grid out")
-        return study.compare(methods, scenario_of(scenario, **given), series, out)
+        return study.compare(methods, scenario_of(scenario, given), series, out)
     plan = Plan.checked(methods, scenario, tune_budget, grid, given, own)
     trackers(track, kept=out is not None)  # a mistake is reported before the folder is made
     copies(callbacks)
@@ -113,7 +112,7 @@ def resume_tuning(
         )
     grids = about["grids"]
     assert isinstance(grids, dict), "a checksum is over it"
-    scenario = scenario_in(folder).changed(validation=about["validation"])
+    scenario = scenario_in(folder).with_settings({"validation": about["validation"]})
     plan = Plan.of(grids, scenario, about["budget"], {}, {})
     series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
     return _tuned_and_compared(plan, folder, series, observer)

@@ -217,6 +217,6 @@ def candidates(method: str, values: Grid, scenario: Scenario) -> list[Candidate]
             else:
                 name = with_option(name, key, text(value))
         spelled(name)
-        scenario.changed(**settings)
+        scenario.with_settings(settings)
         made.append(Candidate(number, chosen, name, settings))
     return made

@@ -12,8 +12,8 @@ from headway.errors import UserError
 from headway.runs.environment import Environment, commit, environment
 from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.settings import EXECUTION, without
-from headway.scenario import LATER, Scenario
-from headway.scenario import scenario as scenario_of
+from headway.scenario import LATER, Scenario, scenario_of
+from headway.scenario import scenario as scenario_with
 from headway.tuning.grid import Grid, GridLike, Value, grid, text
 from headway.tuning.results import command_line
 
@@ -68,7 +68,7 @@ class Request:
         own: Sequence[str] = (),
     ) -> Request:
         """The request of these arguments, as they were given."""
-        chosen = scenario_of(scenario, **settings)
+        chosen = scenario_of(scenario, settings)
         if chosen.stop_at_target:
             raise UserError("a sweep gives every candidate the same rounds; leave --stop-at-target out")
         if chosen.patience is not None:
@@ -115,7 +115,7 @@ class Request:
 
 def _as_flags(scenario: Scenario, settings: Mapping[str, object]) -> dict[str, object]:
     """The settings of a scenario that are not the default, and those given beside it."""
-    plain = {**Scenario().as_dict(), "clients": scenario_of(partition=scenario.partition).clients}
+    plain = {**Scenario().as_dict(), "clients": scenario_with(partition=scenario.partition).clients}
     changed = {name: value for name, value in scenario.as_dict().items() if value != plain.get(name)}
     return {name: value for name, value in {**changed, **settings}.items() if name != "method"}
 

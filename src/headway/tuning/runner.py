@@ -82,7 +82,7 @@ class Runner:
         """The candidate after this many rounds, in every seed; a failure ends the candidate, not the sweep."""
         one = trial.candidate
         try:
-            chosen = self.scenario.changed(**one.settings)
+            chosen = self.scenario.with_settings(one.settings)
             scores = tuple(self._score(one, seed, rounds) for seed in seeded(chosen))
         except (OSError, MachineError, OutOfMemory):  # the candidate is not to blame
             raise

@@ -97,7 +97,7 @@ def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None
 def check_plan(every: Sequence[Candidate], plan: Sequence[Stage], scenario: Scenario) -> None:
     """Refuse stages where runs cannot go on to more rounds, as the best of a stage do."""
     for one in every if len(plan) > 1 else ():
-        check_lengthens(scenario.changed(**one.settings))
+        check_lengthens(scenario.with_settings(one.settings))
 
 
 def sweep_in(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import scipy  # its parts are imported when they are first called: together they take longer than all of Headway
 import torch
-from scipy.linalg import qr
-from scipy.optimize import nnls
 from torch import Tensor
 
 from headway.methods.projection.rows import FLOOR, RANK
@@ -89,7 +88,7 @@ def _products(p: Vector, memory: Vector, count: int) -> np.ndarray:
 def _solve(rows: np.ndarray, target: np.ndarray) -> np.ndarray:
     """argmin_{z ≥ 0} ‖rowsᵀz + target‖ by SciPy's active-set NNLS."""
     try:
-        z: np.ndarray = nnls(rows.T, -target, maxiter=max(30 * rows.shape[0], 300))[0]
+        z: np.ndarray = scipy.optimize.nnls(rows.T, -target, maxiter=max(30 * rows.shape[0], 300))[0]
     except (RuntimeError, ValueError) as fault:
         raise RuntimeError(
             f"the non-negative least squares of GradMA's {rows.shape[0]} rows failed: {fault}"
@@ -181,7 +180,7 @@ def _feasible_guess(columns: np.ndarray, target: np.ndarray, guess: np.ndarray) 
     """Independent columns of the guess whose multipliers are not negative, and these multipliers."""
     active: list[int] = []
     if len(guess):
-        triangle, order = qr(columns[:, guess], mode="r", pivoting=True)
+        triangle, order = scipy.linalg.qr(columns[:, guess], mode="r", pivoting=True)
         there = np.abs(np.diagonal(triangle)) > RANK
         active = sorted(int(guess[place]) for place in order[: len(there)][there])
     multipliers = _multipliers(columns, active, target)
