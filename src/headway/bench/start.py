@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import TypedDict, cast
 
@@ -167,13 +167,17 @@ def table(result: StartResult) -> Table:
     made.add_column("executor")
     for row in result["rows"]:
         for state in ("cold", "warm"):
-            starts = [one for one in row["starts"] if one["cache"] == state]
-            imports = [_median(one["imports"].get(name, 0.0) for one in starts) for name in ("torch", "headway")]
-            parts = [_median(one["parts"].get(name, 0.0) for one in starts) for name in (*PARTS, REST)]
-            total = _median(one["seconds"] for one in starts)
-            cells = (f"{value:.2f}" for value in (*imports, total, *parts))
-            made.add_row(row["workload"], state, *cells, ", ".join(dict.fromkeys(one["executor"] for one in starts)))
+            made.add_row(row["workload"], state, *_cells([one for one in row["starts"] if one["cache"] == state]))
     return made
+
+
+def _cells(starts: list[Start]) -> Iterator[str]:
+    """The medians of some starts, in the order of the table's columns, and their executors."""
+    imports = [_median(one["imports"].get(name, 0.0) for one in starts) for name in ("torch", "headway")]
+    parts = [_median(one["parts"].get(name, 0.0) for one in starts) for name in (*PARTS, REST)]
+    for value in (*imports, _median(one["seconds"] for one in starts), *parts):
+        yield f"{value:.2f}"
+    yield ", ".join(dict.fromkeys(one["executor"] for one in starts))
 
 
 def _median(values: Iterable[float]) -> float:

@@ -132,6 +132,11 @@ WORKLOADS = {
 }
 
 
+def usual(device_type: str) -> list[str]:
+    """The workloads that are measured where none is named: on a CPU those whose rounds take seconds."""
+    return [name for name, work in WORKLOADS.items() if work.small or device_type == "cuda"]
+
+
 def workloads(names: Iterable[str]) -> list[Workload]:
     """The workloads of these names; an unknown one is refused with those that are known."""
     chosen = list(names)

@@ -77,7 +77,6 @@ def bench(
     machine = device_of(Scenario(device=device).device)
     precisions = requested or [measure.default_precision(machine)]
     names = measure.choose_engines(listed(engines) if ranks is None else None)
-    small = [name for name, work in workloads.WORKLOADS.items() if work.small or machine.type == "cuda"]
     if out is not None:
         ensure_folder(out)  # before anything is measured
     console = stderr_console()
@@ -95,7 +94,7 @@ def bench(
         _over_ranks(workload or "cnn", listed(engines), ranks, rounds, str(machine), precisions[0], tell, out, json)
         return
     results = []
-    for work in workloads.workloads(listed(workload) or small):
+    for work in workloads.workloads(listed(workload) or workloads.usual(machine.type)):
         result = measure.measure(work, names, rounds, precisions, str(machine), tell)
         results.append(result)
         _show(result, out, json)

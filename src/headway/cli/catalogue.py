@@ -84,6 +84,11 @@ def cost_columns(price: Cost) -> dict[str, str]:
     return {name.replace("_", " "): f"{number:.3g}" for name, number in dataclasses.asdict(price).items()}
 
 
+def _spelled(name: str, help: str, alone: bool, with_argument: bool) -> dict[str, str]:
+    """A name as it can stand: alone, before a colon, or both."""
+    return ({name: help} if alone else {}) | ({f"{name}:": help} if with_argument else {})
+
+
 def names() -> Names:
     """All that has a name, for the completion of a shell."""
     from headway.data.participation import SAMPLINGS
@@ -93,12 +98,11 @@ def names() -> Names:
 
     data: dict[str, str] = {}
     for name, source in SOURCES.items():
-        data |= {name: source.summary} if source.optional or not source.argument else {}
-        data |= {f"{name}:": source.summary} if source.argument else {}
+        data |= _spelled(name, source.summary, source.optional or not source.argument, bool(source.argument))
     partitions: dict[str, str] = {}
     for name, rule in PARTITIONS.items():
-        partitions |= {name: rule.help} if rule.argument is None or rule.by_user else {}
-        partitions |= {f"{name}:": rule.help} if rule.argument is not None or rule.by_user else {}
+        argument = rule.argument is not None
+        partitions |= _spelled(name, rule.help, not argument or rule.by_user, argument or rule.by_user)
     return {
         "methods": {name: {"help": purpose(name), "options": _options(entry)} for name, entry in METHODS.items()},
         "modifiers": {

@@ -9,7 +9,7 @@ server needs to go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -197,6 +197,11 @@ AGAIN = 5.0
 """Seconds after which a node that could not be reached is asked again who it is."""
 
 
+def _to_ask(nodes: Sequence[str], asked: Set[str], again: Mapping[str, float], now: float) -> list[str]:
+    """Nodes that are not being asked, and were not asked a moment ago."""
+    return [node for node in nodes if node not in asked and again.get(node, 0.0) <= now]
+
+
 def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present], Reach]:
     """Ask every node who it is, until all sites have answered or the waiting is over."""
     transport, terms, clock, expected = parties.transport, parties.terms, parties.clock, parties.expected
@@ -205,11 +210,10 @@ def _census(parties: Parties, before: Roster | None) -> tuple[dict[str, Present]
     start = clock.token()
     while True:
         asks = []
-        for node in reach.unknown(transport.nodes()):
-            if node not in pending.values() and again.get(node, 0.0) <= clock.now():
-                asked += 1
-                pending[f"{start}-census-{asked}"] = node
-                asks.append(Ask(node, census.ask(expected.common, terms.accept_data), f"{start}-census-{asked}"))
+        for node in _to_ask(reach.unknown(transport.nodes()), set(pending.values()), again, clock.now()):
+            asked += 1
+            pending[f"{start}-census-{asked}"] = node
+            asks.append(Ask(node, census.ask(expected.common, terms.accept_data), f"{start}-census-{asked}"))
         if asks:
             transport.send(asks, terms.wait)
         for answer in transport.receive(POLL):

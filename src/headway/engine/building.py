@@ -157,15 +157,11 @@ def build(
     learnt = task_for(scenario, federation, task, metrics)
     check_shifted(federation, learnt)
     scenario = dataclasses.replace(scenario, task=named_task(scenario, task), metrics=named_metrics(scenario, metrics))
-    whole = federation
-    federation = judged(federation, scenario)
+    whole, federation = federation, judged(federation, scenario)
     augmentation.check(scenario.augmentation, federation.train.x)
     check_target(scenario, method, federation, learnt)
     scenario = _settled(scenario, method, len(federation.clients))
-    split = federation
-    if method.pooled:
-        together = [np.concatenate(list(federation.clients))]
-        federation = dataclasses.replace(federation, clients=together, client_tests=None)
+    split, federation = federation, _pooled(federation) if method.pooled else federation
     _check_cohort(scenario, method, federation, attendance)
     _check_steps(scenario, federation)
     device = device_of(scenario.device)
@@ -175,8 +171,7 @@ def build(
     with part("data"):
         check_finite(whole, dtype)
         samples = federation.train.to(device)
-    if model is not None:
-        scenario = dataclasses.replace(scenario, model="own")
+    scenario = scenario if model is None else dataclasses.replace(scenario, model="own")
     with part("model"):
         module = _module(scenario, federation, model)
         method = method.for_model(roles_of(module))
@@ -197,6 +192,12 @@ def build(
     privacy.check(experiment)
     diagnostics.check(experiment)
     return experiment
+
+
+def _pooled(federation: Federation) -> Federation:
+    """One client with everybody's samples."""
+    together = [np.concatenate(list(federation.clients))]
+    return dataclasses.replace(federation, clients=together, client_tests=None)
 
 
 def _with_data(scenario: Scenario, own: Federation | None) -> tuple[Scenario, Federation]:

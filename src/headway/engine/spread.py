@@ -145,22 +145,8 @@ class Spread:
 
     def exchange(self, uploads: Aggregator) -> None:
         """Everybody's reports and failures of the turn, in the order of the cohort; in deterministic mode the sum."""
-        rows = {
-            place: row for places, rows in uploads.reports for place, row in zip(places, rows.tolist(), strict=True)
-        }
-        own = [place for place in self._wave if self._trainers[place] == self.ranks.rank]
         forms = _forms(uploads)
-        faults = {place: uploads.failures.faults[place] for place in own if place in uploads.failures.faults}
-        told = self.ranks.tell(
-            {
-                "rows": [[place, *rows[place]] for place in own if place in rows],
-                "faults": [[place, type(fault).__name__, str(fault)] for place, fault in faults.items()],
-                "samples": uploads.samples - self._counted[0],
-                "computed": uploads.computed - self._counted[1],
-                "forms": [form.digest for form in forms],
-                "right": [[place, *right] for place, right in _judged(uploads, own).items()],
-            }
-        )
+        told = self.ranks.tell(self._own_report(uploads, forms))
         if uploads.forgetting is not None:
             every = [row for one in told for row in cast(list[list[float]], one["right"])]
             uploads.forgetting.after |= {int(row[0]): row[1:] for row in every}
@@ -170,6 +156,22 @@ class Spread:
             if self._form is not None:
                 self._chain.add(uploads.parts, self._form, self.experiment.device)
             uploads.parts.clear()
+
+    def _own_report(self, uploads: Aggregator, forms: Sequence[SumForm]) -> Told:
+        """What this rank tells of the turn's clients that it trained."""
+        rows = {
+            place: row for places, rows in uploads.reports for place, row in zip(places, rows.tolist(), strict=True)
+        }
+        own = [place for place in self._wave if self._trainers[place] == self.ranks.rank]
+        faults = {place: uploads.failures.faults[place] for place in own if place in uploads.failures.faults}
+        return {
+            "rows": [[place, *rows[place]] for place in own if place in rows],
+            "faults": [[place, type(fault).__name__, str(fault)] for place, fault in faults.items()],
+            "samples": uploads.samples - self._counted[0],
+            "computed": uploads.computed - self._counted[1],
+            "forms": [form.digest for form in forms],
+            "right": [[place, *right] for place, right in _judged(uploads, own).items()],
+        }
 
     def _agree_on_forms(self, own: Sequence[SumForm], digests: Sequence[Sequence[str]]) -> None:
         """The forms are those of the first rank that has any, also for those that have had no client yet.

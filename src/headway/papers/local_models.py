@@ -86,13 +86,16 @@ def verdict(summaries: dict[str, dict[str, float]]) -> list[str]:
     lines = []
     for name, falls in [*((name, True) for name in _NEARER), *((name, False) for name in _ALIKE)]:
         values = {method: numbers[name] for method, numbers in summaries.items() if name in numbers}
-        if own not in values:
-            continue
-        mine, others = values[own], [method for method in values if method != own]
-        beaten = [method for method in others if (mine < values[method]) == falls and mine != values[method]]
-        rest = [method for method in others if method not in beaten]
-        word = "lower" if falls else "higher"
-        said = f"as the paper says, than that of {', '.join(beaten)}" if beaten else ""
-        against = f"not {word} than that of {', '.join(rest)}, unlike in the paper" if rest else ""
-        lines.append(f"* {name}: {own}'s is {'; '.join(filter(None, (f'{word}, {said}' if beaten else '', against)))}.")
+        if own in values:
+            lines.append(f"* {name}: {own}'s is {_beside(own, values, falls)}.")
     return lines
+
+
+def _beside(own: str, values: dict[str, float], falls: bool) -> str:
+    """Whether a method's number is the better one beside each other's, in words."""
+    others, word = [method for method in values if method != own], "lower" if falls else "higher"
+    beaten = [method for method in others if (values[own] < values[method] if falls else values[own] > values[method])]
+    rest = [method for method in others if method not in beaten]
+    said = f"{word}, as the paper says, than that of {', '.join(beaten)}" if beaten else ""
+    against = f"not {word} than that of {', '.join(rest)}, unlike in the paper" if rest else ""
+    return "; ".join(filter(None, (said, against)))

@@ -61,14 +61,7 @@ def resume(
         folder = as_path("run", run)
         watching, called = trackers(track), hooked(callbacks)
         observer = as_observer(observer)
-        if (folder / packed.NAME).is_file():
-            raise UserError(
-                f"{folder} is kept for others to check, without a checkpoint; start the run again with --out"
-            )
-        if (folder / roster.NAME).is_file() and not finished(folder):
-            raise UserError(
-                f"{folder} is a run over sites; go on with it there: headway deploy resume {quote(str(folder))}"
-            )
+        _check_goes_on_here(folder)
         own = given_again(
             scenario_of_run(folder),
             model=model,
@@ -92,6 +85,16 @@ def resume(
         check_unchanged(folder, experiment, observer, accept_changes)
         return warned_if_unchecked(loaded(experiment, folder), observer)
     return drive(Job(experiment, folder, observer, called, watching, accept_changes=accept_changes))
+
+
+def _check_goes_on_here(folder: Path) -> None:
+    """Refuse a run that was kept without its checkpoint, and one that goes on over sites."""
+    if (folder / packed.NAME).is_file():
+        raise UserError(f"{folder} is kept for others to check, without a checkpoint; start the run again with --out")
+    if (folder / roster.NAME).is_file() and not finished(folder):
+        raise UserError(
+            f"{folder} is a run over sites; go on with it there: headway deploy resume {quote(str(folder))}"
+        )
 
 
 def check_lengthens(scenario: Scenario) -> None:

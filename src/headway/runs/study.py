@@ -17,6 +17,7 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import copies
+from headway.runs.ended_early import ended_early, stopped_early
 from headway.runs.files import as_path, read_checked, write_atomically, write_checked
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished, seal, sealed
 from headway.runs.folder import scenario as scenario_in
@@ -82,7 +83,7 @@ class Study:
         given = next(iter(self.runs.values()))[0].scenario.target
         if given is not None:
             return given
-        whole = [seeds for seeds in self.runs.values() if not any(map(_short, seeds))]
+        whole = [seeds for seeds in self.runs.values() if not any(map(ended_early, seeds))]
         return common_target([[one.summary for one in seeds] for seeds in whole or self.runs.values()])
 
     @property
@@ -121,7 +122,7 @@ class Study:
         each: dict[str, dict[int, RunNumbers]] = {}
         for name, seeds in self.runs.items():
             numbers = [summarise(one.records, target, one.scenario.smoothing) for one in seeds]
-            ended = next(filter(None, map(_short, seeds)), "")
+            ended = next(filter(None, map(ended_early, seeds)), "")
             folders = [str(one.folder) for one in seeds if one.folder]
             row: MethodNumbers = {**over_seeds(name, numbers), "ended": ended, "folders": folders}
             if stopped := list(filter(None, map(stopped_early, seeds))):
@@ -130,24 +131,6 @@ class Study:
             if not ended:
                 each[name] = {one.scenario.seed: found for one, found in zip(seeds, numbers, strict=True)}
         return beside_best(rows, each)
-
-
-def stopped_early(result: Result) -> str:
-    """The round in which a callback stopped a run, and why; '' for one that no callback stopped."""
-    done = len(result.records)
-    return (
-        "" if result.stopped is None else f"seed {result.scenario.seed}, stopped after round {done}: {result.stopped}"
-    )
-
-
-def _short(result: Result) -> str:
-    """How a run ended early; '' for one that came to its end, also where only its summary is lost."""
-    folder, done, rounds = result.folder, len(result.records), result.scenario.rounds
-    if folder is None or finished(folder):
-        return ""
-    if failure(folder):
-        return f"failed at round {done + 1}"
-    return "" if done >= rounds or result.stopped is not None else f"{done} of {rounds} rounds"
 
 
 def unfinished(folder: Path) -> int:

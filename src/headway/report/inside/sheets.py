@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis.inside import Analysis
+from headway.analysis.surface import Surface
 
 Row = Sequence[object]
 
@@ -55,15 +56,7 @@ def numbers(found: Analysis) -> Numbers:
         ),
     }
     if found.surface is not None:
-        plane = found.surface
-        sheets["surface"] = (
-            ("a", "b", "loss"),
-            ((plane.a[j], plane.b[i], value) for (i, j), value in np.ndenumerate(plane.loss)),
-        )
-        sheets["points"] = (
-            ("model", "a", "b", "distance", "loss"),
-            ((name, *values) for name, values in plane.points.items()),
-        )
+        sheets |= _of_surface(found.surface)
     if found.eigenvalues:
         rows = ((name, at, value) for name, values in found.eigenvalues.items() for at, value in enumerate(values, 1))
         sheets["eigenvalues"] = ("model", "number", "eigenvalue"), rows
@@ -75,6 +68,19 @@ def numbers(found: Analysis) -> Numbers:
             cells = [(points[i], columns[j], value) for (i, j), value in np.ndenumerate(table)]
             sheets[f"accuracy_by_{what}"] = ("model", what, "accuracy"), cells
     return sheets
+
+
+def _of_surface(plane: Surface) -> Numbers:
+    return {
+        "surface": (
+            ("a", "b", "loss"),
+            ((plane.a[j], plane.b[i], value) for (i, j), value in np.ndenumerate(plane.loss)),
+        ),
+        "points": (
+            ("model", "a", "b", "distance", "loss"),
+            ((name, *values) for name, values in plane.points.items()),
+        ),
+    }
 
 
 def _matrices(found: Analysis) -> Iterable[Row]:

@@ -41,9 +41,7 @@ def accuracies(study: Study) -> ClassAccuracies | None:
     """What the last evaluation of each run says of the classes; None where no method has it."""
     found = {name: _mean(seeds) for name, seeds in study.runs.items()}
     known = {name: by_class for name, by_class in found.items() if by_class}
-    if not known:
-        return None
-    labels = sorted(set.intersection(*(set(by_class) for by_class in known.values())))
+    labels = sorted(set.intersection(*map(set, known.values()))) if known else []
     if not labels:
         return None
     table = next((one.split for seeds in study.runs.values() for one in seeds[:1] if one.split is not None), None)

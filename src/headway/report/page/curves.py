@@ -207,6 +207,11 @@ def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid], unit: Unit
     }
 
 
+def _drawn_of(seeds: Sequence[Result], drawn: Sequence[_Drawn], grids: list[Grid], unit: Unit) -> dict[str, Curve]:
+    """The curves that a method has; new places are added to `grids`."""
+    return {what.key: one for what in drawn if (one := _curve(seeds, what, grids, unit)) is not None}
+
+
 def curves(study: Study, notes: dict[str, str]) -> Curves:
     """What page.js reads: the measures there are, the places they are drawn at, and each method's curves."""
     scenario = next(iter(study.runs.values()))[0].scenario
@@ -216,7 +221,7 @@ def curves(study: Study, notes: dict[str, str]) -> Curves:
     clock, second = next((name, second) for name, second, least in _CLOCK if longest >= least)
     methods: list[MethodCurves] = []
     for name, seeds in study.runs.items():
-        found = {what.key: one for what in drawn if (one := _curve(seeds, what, grids, unit)) is not None}
+        found = _drawn_of(seeds, drawn, grids, unit)
         used = sorted({curve["grid"] for curve in found.values()})
         methods.append(
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -138,14 +138,17 @@ def costs(study: Study, rows: Sequence[MethodNumbers]) -> str:
     head += ["seconds training", "seconds evaluating", "passes", "client state", "server memory"]
     body = []
     for row, seeds, rounds, both in zip(rows, study.runs.values(), each, sent, strict=True):
-        spent = [
-            statistics.fmean(sum(value_of(record, key) for record in one.records) for one in seeds)
-            for key in ("seconds_training", "seconds_evaluation")
-        ]
         traffic = [f"{value / rounds / part.bytes:.2f}" for value in both]
         measured = [*traffic, *(f"{value / whole.bytes:.1f}" for value in both), f"{row['steps']:,.0f}"]
-        body.append([row["name"], *measured, *(f"{seconds:.1f}" for seconds in spent), *_own_costs(row["name"], seeds)])
+        body.append([row["name"], *measured, *_spent(seeds), *_own_costs(row["name"], seeds)])
     return _table(head, body)
+
+
+def _spent(seeds: Sequence[Result]) -> Iterator[str]:
+    """Seconds of training and of evaluation in a whole run, means over seeds."""
+    for key in ("seconds_training", "seconds_evaluation"):
+        whole = [sum(value_of(record, key) for record in one.records) for one in seeds]
+        yield f"{statistics.fmean(whole):.1f}"
 
 
 LEGEND_OF_COSTS = (

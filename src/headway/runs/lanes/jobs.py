@@ -126,6 +126,12 @@ def _devices(given: object) -> tuple[str, ...]:
     if not isinstance(words, Sequence) or not words or not all(isinstance(word, str) for word in words):
         raise UserError(f"devices is {shown(given)}; {_ALLOWED}")
     found = [name for word in words for name in _named(word.strip(), given)]
+    _check_devices(found, given)
+    return tuple(found)
+
+
+def _check_devices(found: Sequence[str], given: object) -> None:
+    """Refuse devices that are named twice, of two kinds, or not there."""
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"devices is {shown(given)}, with {twice} twice; name it once and give more jobs, such as 2")
@@ -133,7 +139,6 @@ def _devices(given: object) -> tuple[str, ...]:
         raise UserError(f"devices is {shown(given)}; runs that are compared are computed on one kind of device")
     for name in found:
         device_of(name)
-    return tuple(found)
 
 
 def _named(word: str, given: object) -> list[str]:
