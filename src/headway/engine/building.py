@@ -145,10 +145,8 @@ def build(
 ) -> Experiment:
     """An experiment from names alone, or with the user's own model, and own clients and test data or federation.
 
-    `task` is a loss of the user's own, `metrics` are the user's own, and `padding` fills samples of different lengths.
-    `attendance` are the cohorts of the run that the scenario's `attendance` names.
-
-    Everything is checked here, so that a run does not fail over something that was known before its first round.
+    `task` is a loss of the user's own, `metrics` are the user's own, `padding` fills samples of different lengths, and
+    `attendance` are the cohorts of the run that the scenario names. All is checked here, before a first round.
     """
     with part("data"):
         own = _given(scenario, clients, test, task, padding) if federation is None else federation
