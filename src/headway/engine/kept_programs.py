@@ -60,7 +60,7 @@ def kept_programs() -> Iterator[Names]:
     the folder, for calls of a program that may compile it once more.
     """
     names: dict[str, str | None] = {name: os.environ.get(name) for name in (_FOLDER, _KERNELS)}
-    with ExitStack() as stack:
+    with environment(names.copy()), ExitStack() as stack:  # torch may set them when it is imported
         lasting = True
         if not _is_named(names[_FOLDER]):
             try:
