@@ -59,9 +59,10 @@ check: .venv/installed  ## format, lint, types, import rule, fast tests
 bench: .venv/installed  ## executors, a plain loop and other simulators side by side, as ratios
 	$(BIN)/headway bench
 
-pages: .venv/installed  ## the pages and tables of the methods, from the catalogue and the notes
+pages: .venv/installed  ## the pages, tables and picture of the methods, from the catalogue and the notes
 	$(BIN)/python docs/site/method_pages.py
 	$(BIN)/python docs/site/json_schema.py
+	$(BIN)/python docs/site/relatives_picture.py
 
 docs: .venv/docs        ## this documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

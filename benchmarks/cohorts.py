@@ -1,15 +1,20 @@
 """Peak memory and seconds of a round as cohorts and populations grow, each case in a separate process.
 
-python benchmarks/cohorts.py [--executor batched] [--rounds 3] [--quick] [--json] [--out benchmarks/results]
+python benchmarks/cohorts.py [--executor batched] [--ranks 2] [--rounds 3] [--deterministic] [--quick] [--json]
+       [--out benchmarks/results]
 
 Cohorts: 10 to 10,000 of 10,000 clients a round, a small MLP, 5 steps of batch 10 each. Populations: 100 clients a round
 out of 1,000 and out of 1,000,000. A client's rows are made when it is asked for, so a population costs nothing.
+
+With `--ranks` torchrun starts that many processes for each case, and the memory is that of the rank which took most.
+Beside it stands what a round would hold if every upload were kept: the cohort by the size of the model.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -26,13 +31,15 @@ import torch
 from headway.bench.table import write_result
 from headway.data.federation import Federation, Samples
 from headway.engine.building import build
-from headway.engine.selection import choose
-from headway.engine.simulation import begin, simulate
+from headway.engine.process_group import joined
+from headway.engine.simulation import begin, simulate, spread_over
 from headway.engine.states import ClientStates
 from headway.methods.spelling import method
 from headway.random import generator
 from headway.runs.environment import commit, environment
+from headway.runs.execution import chosen_together
 from headway.scenario import Scenario
+from headway.trees import nbytes
 
 SAMPLES, EACH, BATCH, FEATURES, CLASSES = 10_000, 50, 10, 64, 10
 COHORTS = (10, 100, 1_000, 10_000)
@@ -60,10 +67,16 @@ class Case:
     cohort: int
     executor: str
     rounds: int
+    ranks: int = 1
+    deterministic: bool = False
 
 
 def play(case: Case) -> dict[str, Any]:
-    """One case in this process: seconds of each round after the first, and the most memory it ever had."""
+    """One case in this process, perhaps one of several: seconds of each round after the first, and memory at most.
+
+    Of several ranks it is that of the one that took most.
+    """
+    ranks = joined(case.ranks)
     draw = generator(0, "bench/data")
     x = torch.from_numpy(draw.integers(0, 256, (SAMPLES, FEATURES), dtype=np.uint8))
     pool = Samples(x, torch.from_numpy(draw.integers(0, CLASSES, SAMPLES)))
@@ -77,39 +90,51 @@ def play(case: Case) -> dict[str, Any]:
         executor=case.executor,
         device="cpu",
         precision="fp32",
+        deterministic=case.deterministic,
     )
-    experiment = build(scenario, method("fedavg"), federation=federation)
-    executor = choose(experiment, case.executor, lambda line: print(line, file=sys.stderr))
+    experiment, store = build(scenario, method("fedavg"), federation=federation), ClientStates()
+    executor, _ = chosen_together(experiment, case.executor, lambda line: print(line, file=sys.stderr), ranks)
     taken = []
     start = time.perf_counter()
-    for _ in simulate(experiment, executor, ClientStates(), begin(experiment)):
+    spread = spread_over(ranks, experiment, store)
+    for _ in simulate(experiment, executor, store, begin(experiment), spread=spread):
         taken.append(time.perf_counter() - start)
         start = time.perf_counter()
     executor.close()
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {
         **asdict(case),
         "executor": executor.name,
         "seconds_per_round": statistics.median(taken[1:]),
-        "peak_memory_bytes": kilobytes * (1 if sys.platform == "darwin" else 1024),
+        "peak_memory_bytes": max(int(str(one["peak"])) for one in ranks.tell({"peak": peak})),
+        "uploads_bytes": case.cohort * nbytes(experiment.network.parameters),
     }
 
 
 def apart(case: Case) -> dict[str, Any]:
     """The same in a separate process."""
-    command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        f"--nproc-per-node={case.ranks}",
+    ]
+    command = [sys.executable, *(launcher if case.ranks > 1 else []), __file__, "--case", json.dumps(asdict(case))]
+    words = {"GLOO_SOCKET_IFNAME": "lo"} if case.ranks > 1 and sys.platform == "linux" else {}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**words, **os.environ})
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-def sweep(executor: str, rounds: int, quick: bool) -> dict[str, Any]:
+def sweep(executor: str, rounds: int, quick: bool, ranks: int, deterministic: bool) -> dict[str, Any]:
+    how = executor, rounds, ranks, deterministic
     cohorts = COHORTS[:2] if quick else COHORTS
-    by_cohort = [apart(Case(max(COHORTS), cohort, executor, rounds)) for cohort in cohorts]
-    by_population = [apart(Case(population, 100, executor, rounds)) for population in POPULATIONS]
+    by_cohort = [apart(Case(max(COHORTS), cohort, *how)) for cohort in cohorts]
+    by_population = [apart(Case(population, 100, *how)) for population in POPULATIONS]
     small, large = (entry["peak_memory_bytes"] for entry in by_population)
     return {
-        "workload": "cohorts",
+        "workload": "cohorts" if ranks == 1 else "cohorts-ranks",
         "cohorts": by_cohort,
         "populations": by_population,
         "population_costs_bytes": large - small,
@@ -122,26 +147,32 @@ def sweep(executor: str, rounds: int, quick: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executor", default="batched")
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
-        print(json.dumps(play(Case(**json.loads(arguments.case)))))
+        told = play(Case(**json.loads(arguments.case)))
+        if os.environ.get("RANK", "0") == "0":
+            print(json.dumps(told))
         return
-    result = sweep(arguments.executor, arguments.rounds, arguments.quick)
+    result = sweep(arguments.executor, arguments.rounds, arguments.quick, arguments.ranks, arguments.deterministic)
     if arguments.out:
         print(f"wrote {write_result(result, arguments.out)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"{result['environment']['hardware']}, {arguments.executor}")
+    over = f", {arguments.ranks} ranks" if arguments.ranks > 1 else ""
+    print(f"{result['environment']['hardware']}, {arguments.executor}{over}")
     for entry in [*result["cohorts"], *result["populations"]]:
         print(
             f"{entry['cohort']:7,} of {entry['population']:9,} clients a round: "
-            f"{entry['seconds_per_round']:8.3f} s, peak {entry['peak_memory_bytes'] / 1e6:6.0f} MB"
+            f"{entry['seconds_per_round']:8.3f} s, peak {entry['peak_memory_bytes'] / 1e6:6.0f} MB; "
+            f"all uploads would be {entry['uploads_bytes'] / 1e6:6.0f} MB"
         )
     print(f"a million clients take {result['population_costs_bytes'] / 1e6:.1f} MB more than a thousand")
 

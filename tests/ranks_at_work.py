@@ -48,15 +48,15 @@ def checkpoint_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (folder / "checkpoint").iterdir()}
 
 
-def _rank(count: int, rank: int, store: Path, end: Connection, work: Callable[[Ranks], object]) -> None:
+def _rank(count: int, rank: int, store: Path, end: Connection, work: Callable[[Ranks], object], seconds: float) -> None:
     """One rank's life: what its function returns, or the exception that it raises, goes to the test."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=timedelta(seconds=SECONDS)
+            "gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=timedelta(seconds=seconds)
         )
         assert dist.group.WORLD is not None
-        found: tuple[str, object] = "returned", work(ProcessRanks(dist.group.WORLD, SECONDS, direct=False))
+        found: tuple[str, object] = "returned", work(ProcessRanks(dist.group.WORLD, seconds, direct=False))
     except BaseException as fault:
         found = "raised", (type(fault).__name__, str(fault), traceback.format_exc())
     end.send(found)
@@ -66,16 +66,20 @@ def _rank(count: int, rank: int, store: Path, end: Connection, work: Callable[[R
     os._exit(0)
 
 
-def on_ranks(count: int, work: Callable[[Ranks], object], killed: Sequence[int] = ()) -> list[Any]:
+def on_ranks(
+    count: int, work: Callable[[Ranks], object], killed: Sequence[int] = (), seconds: float = SECONDS
+) -> list[Any]:
     """What each rank's function returns, by rank; an exception as (name of its type, text, traceback).
 
-    Of those that are `killed` nothing is heard.
+    Of those that are `killed` nothing is heard. After `seconds` without an answer a rank is taken to hang.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         ends: list[tuple[Connection, Connection]] = [context.Pipe() for _ in range(count)]
         processes = [
-            context.Process(target=_rank, args=(count, rank, Path(folder) / "store", theirs, work), daemon=False)
+            context.Process(
+                target=_rank, args=(count, rank, Path(folder) / "store", theirs, work, seconds), daemon=False
+            )
             for rank, (_, theirs) in enumerate(ends)
         ]
         with warnings.catch_warnings():
@@ -90,7 +94,7 @@ def on_ranks(count: int, work: Callable[[Ranks], object], killed: Sequence[int] 
                 if rank in killed:
                     found.append(())
                     continue
-                assert mine.poll(SECONDS), f"rank {rank} has not answered"
+                assert mine.poll(seconds), f"rank {rank} has not answered"
                 found.append(mine.recv()[1])
             for rank, (mine, _) in enumerate(ends):
                 if rank not in killed:

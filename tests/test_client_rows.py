@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import UserError
+from headway.errors import MachineError, UserError
 from headway.runs.client_rows import ClientRows
 from headway.trees import named_leaves
 from headway.vectors import Vector
@@ -246,6 +246,36 @@ def test_every_type_and_shape_is_kept(dtype: torch.dtype, shape: tuple[int, ...]
     rows.create()
     rows.save({1: kept}.get, [1], 0, 1)
     assert_equal(loaded(rows, 1), {1: kept})
+
+
+def test_rows_of_another_rank_have_the_bytes_of_ones_own(tmp_path: Path) -> None:
+    """Handed over in a file that is removed, into the slots that the checkpoint does not use."""
+    (tmp_path / "alone").mkdir()
+    together, alone = made(tmp_path, 5), made(tmp_path / "alone", 5)
+    for committed in range(3):
+        states = {client: state(10 * committed + client) for client in (0, 1, 3)}
+        alone.save(states.get, states, committed, committed + 1)
+        apart = tmp_path / "rows.part"
+        handed = together.hand_over(apart, states.get, [3, 1])
+        assert [client for client, _ in handed] == [1, 3]
+        assert apart.stat().st_size == 2 * together.row_bytes
+        written = together.write(states.get, [0], committed)
+        together.stamp([*written, *together.take_over(apart, handed, committed)], committed + 1)
+        assert not apart.exists()
+        assert together.path.read_bytes() == alone.path.read_bytes()
+
+
+@pytest.mark.parametrize("seen", ["nothing", "the first row", "what was there before"])
+def test_a_file_system_that_does_not_show_what_another_machine_wrote_is_seen(seen: str, tmp_path: Path) -> None:
+    """As one over a network may, which shows a file as it was when it was last looked at."""
+    rows, apart = made(tmp_path, 3), tmp_path / "rows.part"
+    rows.hand_over(apart, {0: state(7), 1: state(8)}.get, [0, 1])
+    stale = {"nothing": b"", "the first row": apart.read_bytes()[: rows.row_bytes]}.get(seen, apart.read_bytes())
+    handed = rows.hand_over(apart, {0: state(7), 1: state(9)}.get, [0, 1])
+    apart.write_bytes(stale)
+    with pytest.raises(MachineError, match=r"the state of client \d in .*rows\.part is not what another rank wrote: "):
+        rows.take_over(apart, handed, 0)
+    assert loaded(rows, 5) == {}
 
 
 def test_a_method_without_client_state_has_no_rows(tmp_path: Path) -> None:

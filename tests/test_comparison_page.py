@@ -70,7 +70,7 @@ def study_of(*names: str, **settings: Any) -> Study:
 class Parsed(HTMLParser):
     """Elements, tables and scripts of a page; every element must be closed in its order."""
 
-    VOID = ("meta", "input", "br", "img", "link")
+    VOID = ("meta", "input", "br", "img", "link", "wbr")
 
     def __init__(self, text: str) -> None:
         super().__init__()

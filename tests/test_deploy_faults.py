@@ -79,6 +79,26 @@ def test_a_site_that_does_not_fit_is_refused_by_name_before_anything_runs(
     assert not deployment.out.exists()
 
 
+def test_a_site_without_a_target_that_counts_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    """One whose first two samples do not count takes part: others of it do."""
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+
+    deployment = Deployment(tmp_path, settings={"task": "tokens"}, model=model)
+    draw = np.random.default_rng(0)
+    texts = [(draw.integers(0, 7, (size, 5)), draw.integers(0, 7, (size, 5))) for size in SIZES]
+    texts[1][1][:2] = -100
+    texts[2][1][:] = -100
+    deployment.data = {"clients": texts, "test": texts[0]}
+    for app, one in zip(list(deployment.apps), texts, strict=True):
+        deployment.apps[app] = replace(deployment.apps[app], data=one)
+    says = r"OTHER_SAMPLES: no target at the site counts: all of them are filler \(-100\), .* \(site 's2'\)"
+    with pytest.raises(UserError, match=rf"3 of 4 sites are there \(s0, s1, s3\); refused: .*{says}"):
+        deployment.run()
+    assert len(deployment.run(sites=3).records) == 4
+
+
 @dataclass(frozen=True)
 class scaled:
     """g · s, a rule of a user's own."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,40 @@ from headway.methods.spelling import method
 from headway.records import Diagnostics
 from ranks_at_work import on_ranks, returned
 
-MOMENTA = {
-    "server.momentum": ("momentum", 1),
-    "server.interpolation": ("momentum", 1),
-    "server.adam": ("m", 1),
-    "server.velocity_mean": ("velocity", 1),
-    "server.direction_mean": ("direction", -1),
-    "server.gradient_momentum": ("statistics", -1),
-    "server.update_memory": ("momentum", -1),
+Past = list[tuple[Any, Any]]
+"""θ and the server's states at the beginning and after each round so far."""
+
+
+def held(part: str, name: str, sign: int = 1) -> Callable[[Past], np.ndarray | None]:
+    """A momentum that the server's state has, with its sign beside that of an update."""
+    return lambda past: sign * flat(past[-1][1][part][name])
+
+
+def step_of_v(past: Past) -> np.ndarray | None:
+    """v_t − v_{t−1} of FedMom, v₀ = θ⁰."""
+    v = [flat(server["server.nesterov"]["v"]) for _, server in past[-2:]]
+    return v[1] - v[0] if len(v) > 1 else None
+
+
+def motion(past: Past) -> np.ndarray | None:
+    """(θ_t − θ_{t−τ})/τ of GHBM, where there are so many rounds."""
+    tau = len(next(iter(past[-1][1]["server.past_motion"]["models"].leaves.values())))
+    return (flat(past[-1][0]) - flat(past[-1 - tau][0])) / tau if len(past) > tau else None
+
+
+MOMENTA: dict[str, Callable[[Past], np.ndarray | None]] = {
+    "server.momentum": held("server.momentum", "momentum"),
+    "server.interpolation": held("server.interpolation", "momentum"),
+    "server.nesterov": step_of_v,
+    **{part: held(part, "m") for part in ("server.adam", "server.adagrad", "server.yogi", "server.ams")},
+    "server.velocity_mean": held("server.velocity_mean", "velocity"),
+    "server.direction_mean": held("server.direction_mean", "direction", -1),
+    "server.gradient_momentum": held("server.gradient_momentum", "statistics", -1),
+    "server.drift_momentum": held("server.drift_momentum", "pull", -1),
+    "server.past_motion": motion,
+    "server.update_memory": held("server.update_memory", "momentum", -1),
 }
-"""Where a server keeps a momentum, and its sign beside that of an update."""
+"""The momentum of each server rule that has one, in the sign of an update; None where there is none yet."""
 NAMES = frozenset(Diagnostics.__annotations__)
 
 
@@ -60,7 +85,7 @@ def flat(vector: Any) -> np.ndarray:
     return np.concatenate([leaf.double().reshape(-1).numpy() for leaf in vector.leaves.values()])
 
 
-def directly(deltas: np.ndarray, weights: np.ndarray, server: Any) -> dict[str, float]:
+def directly(deltas: np.ndarray, weights: np.ndarray, past: Past) -> dict[str, float]:
     """The diagnostics of these updates, rows of `deltas`, written down as they are defined."""
     norms, mean = np.linalg.norm(deltas, axis=1), weights @ deltas
     found = {"update_norm_mean": norms.mean()}
@@ -71,30 +96,34 @@ def directly(deltas: np.ndarray, weights: np.ndarray, server: Any) -> dict[str, 
             "diversity": weights @ norms**2 / (mean @ mean),
             "drift": np.sqrt(weights @ apart**2),
         }
-    for part in MOMENTA.keys() & server.keys():
-        state, sign = MOMENTA[part]
-        momentum = sign * flat(server[part][state])
-        if momentum.any():
+    for part in MOMENTA.keys() & past[-1][1].keys():
+        momentum = MOMENTA[part](past)
+        if momentum is not None and momentum.any():
             found["cosine_momentum"] = momentum @ mean / np.linalg.norm(momentum) / np.linalg.norm(mean)
     return {key: float(value) for key, value in found.items()}
+
+
+def snapshot(model: Any) -> tuple[Any, Any]:
+    """θ and the server's states by now; no later round changes them, but for rows that a rule owns."""
+    return model.theta, {part: dict(state.items()) for part, state in model.server.items()}
 
 
 def compared(name: str, executor: str, **settings: Any) -> list[dict[str, Any]]:
     """Play a run, and compare every round; its records."""
     chosen = experiment(name, "batch_norm_dropout", clip=0.0, **settings)
     hand, records, progress = Recording(made_by(executor, chosen)), [], begin(chosen)
-    server = progress.model.server
-    before = {part: dict(state.items()) for part, state in server.items()}
+    past = [snapshot(progress.model)]
     try:
         for record, after in simulate(chosen, hand, ClientStates(), progress):
             sizes = chosen.federation.sizes[list(record["clients"])]
             deltas = np.array([hand.deltas[place] for place in sorted(hand.deltas)])
-            wanted = directly(deltas, sizes / sizes.sum(), before) if len(deltas) else {}
+            wanted = directly(deltas, sizes / sizes.sum(), past) if len(deltas) else {}
             told = {key: value for key, value in record.items() if key in NAMES}
             assert told.keys() == wanted.keys()
             for key, value in wanted.items():
                 assert told[key] == pytest.approx(value, rel=1e-9, abs=1e-12), key
-            before, hand.deltas = dict(after.model.server), {}
+            past.append(snapshot(after.model))
+            hand.deltas = {}
             records.append(dict(record))
     finally:
         hand.close()
@@ -105,6 +134,57 @@ def compared(name: str, executor: str, **settings: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_tells_what_a_direct_computation_finds(name: str, executor: str) -> None:
     compared(name, executor, rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("fedmom:momentum=0.6,server_rate=0.7", 2),
+        ("fedadc:momentum=0.6,local_momentum=0.3", 2),
+        ("ghbm:tau=1", 2),
+        ("ghbm:tau=3", 4),
+        ("fedadagrad:beta1=0.9", 2),
+        ("fedyogi", 2),
+        ("fedams", 2),
+    ],
+)
+def test_a_momentum_is_compared_as_soon_as_there_is_one(name: str, first: int) -> None:
+    """And never before; GHBM has one once τ rounds were played."""
+    records = compared(name, "serial", rounds=6, rate_decay=0.9)
+    assert [record["round"] for record in records if "cosine_momentum" in record] == list(range(first, 7))
+
+
+def test_nesterovs_method_without_momentum_has_none() -> None:
+    for record in hw.simulate("fedmom:momentum=0", SMALL, **own_problem()).records:
+        assert "cosine_momentum" not in record
+        assert "diversity" in record
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("fedmom:momentum=0.6", "fedacg:lam=0.6,beta=0"),  # two names of one iteration: its φ is our θ
+        ("fedadc:momentum=0.5,local_momentum=0", "fedavgm:momentum=0.5"),
+        ("ghbm:tau=1,beta=0", "fedavgm:momentum=0"),  # θ_t − θ_{t−1} is the last Δ
+    ],
+)
+def test_two_names_of_one_iteration_have_one_cosine(one: str, other: str) -> None:
+    mine, theirs = (
+        hw.simulate(name, SMALL.changed(rounds=5, rate_decay=1.0), **own_problem()).records for name in (one, other)
+    )
+    assert "cosine_momentum" in theirs[1]
+    for left, right in zip(mine, theirs, strict=True):
+        assert ("cosine_momentum" in left) == ("cosine_momentum" in right)
+        assert left.get("cosine_momentum", 0) == pytest.approx(right.get("cosine_momentum", 0), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_the_page_of_a_method_says_whether_its_rounds_compare_a_momentum(name: str) -> None:
+    """Of those whose momentum is there after a round."""
+    page = (Path(__file__).parents[1] / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    spelled = {"ghbm": "ghbm:tau=1"}.get(name, name)
+    records = hw.simulate(spelled, SMALL.changed(rounds=2), **own_problem()).records
+    assert ("cosine_momentum" in records[-1]) == ("`cosine_momentum` is the cosine" in page)
 
 
 @pytest.mark.parametrize("name", ["fedacg", "scaffold", "mifa"])

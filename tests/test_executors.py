@@ -81,8 +81,9 @@ def test_a_new_executor_is_a_module_and_a_line_of_the_table(monkeypatch: pytest.
     class Backwards(Serial):
         def run(self, given: RoundInput, rounds: CohortRounds) -> Iterator[Group]:
             for position in reversed(range(len(rounds))):
-                client = rounds[position]
-                yield group_of_one(position, self._trainer.train(given, client), self._trainer.computed(client))
+                client, trainer = rounds[position], self._trainer
+                result = trainer.decoded(given, client, *trainer.upload(given, client))
+                yield group_of_one(position, result, trainer.computed(client))
 
     module = types.ModuleType("headway.engine.serial_backwards")
     vars(module)["executor"] = lambda experiment, forms, coupled: Backwards(experiment, coupled=coupled)

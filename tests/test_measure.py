@@ -328,6 +328,16 @@ class TestBest:
         assert re.findall(r"\\textbf\{(.*?)\}", text) == ["90.00", "5", "5.0"]
         assert next(row for row in text.splitlines() if "textbf" in row).startswith("fedacg & ")
 
+    def test_latex_has_the_rules_of_booktabs_and_names_the_package(self) -> None:
+        lines = tables.latex([WORSE, BEST, NEVER], SCENARIO).splitlines()
+        assert lines[0] == r"% needs \usepackage{booktabs}"
+        assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
+        assert r"\hline" not in "".join(lines)
+        [head] = (line for line in lines if line.startswith("method & "))
+        columns = re.match(r"\\begin\{tabular\}\{(l+r+)\}$", lines[1])
+        assert columns is not None
+        assert head.count(" & ") == len(columns[1]) - 1
+
     def test_accuracy_and_rounds_may_have_different_winners(self) -> None:
         fast = line("fast", summary(smoothed_accuracy=0.6, rounds_to_target=2))
         assert tables.markdown([BEST, fast], SCENARIO).count("**90.00**") == 1
@@ -379,7 +389,7 @@ class TestLayout:
 
     def test_latex_is_a_whole_table(self) -> None:
         text = tables.latex([BEST, WORSE], SCENARIO)
-        assert text.startswith(r"\begin{tabular}{lrrrrrrrr}")
+        assert text.splitlines()[1] == r"\begin{tabular}{lrrrrrrrr}"
         assert text.count(r" \\") == 3
         assert all(row.count(" & ") == 8 for row in text.splitlines() if row.endswith(r"\\"))
         assert text.rstrip().splitlines()[-2] == r"\end{tabular}"
@@ -400,7 +410,8 @@ class TestLayout:
     @pytest.mark.parametrize("character", list("$~^\\{}"))
     def test_latex_escapes_its_other_special_characters(self, character: str) -> None:
         """A bare one would be read as a command, a group or mathematics."""
-        row = tables.latex([line(f"a{character}b")], SCENARIO).splitlines()[4]
+        lines = tables.latex([line(f"a{character}b")], SCENARIO).splitlines()
+        row = lines[lines.index(r"\midrule") + 1]
         assert not row.startswith(f"a{character}b")
 
     def test_latex_escapes_the_signs_of_the_table_itself(self) -> None:

@@ -315,6 +315,12 @@ def test_make_pages_finds_nothing_to_change() -> None:
     assert MAKER["counted"]("has 3 methods: 12 rows") == f"has {len(NAMES)} methods: 12 rows"
 
 
+def test_the_readme_has_the_number_of_methods() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"from SlowMo to DiLoCo: {len(METHODS)} methods," in text
+    assert MAKER["counted"](text) == text
+
+
 def test_the_first_page_lists_every_method_with_its_costs() -> None:
     rows = {row[0]: row[2:] for table in tables(INDEX) for row in table if len(row) == 6 and row[0].startswith("[")}
     assert sorted(rows) == sorted(f"[{name}]({name}.md)" for name in NAMES), "make pages writes the missing rows"

@@ -38,6 +38,8 @@ COUNTS = [
     ("resnet18", (3, 32, 32), 10, 11_173_962),
     ("resnet18", (3, 32, 32), 100, 11_220_132),
     ("resnet18", (3, 64, 64), 200, 11_271_432),
+    ("resnet18-imagenet", (3, 32, 32), 10, 11_181_642),
+    ("resnet18-imagenet", (3, 32, 32), 1000, 11_689_512),
     ("resnet20", (3, 32, 32), 10, 269_722),
     ("resnet20", (3, 64, 64), 200, 282_072),
     ("vgg9", (3, 32, 32), 10, 3_493_258),
@@ -56,13 +58,15 @@ COUNTS = [
     ("pfl-cnn", (3, 32, 32), 10, 1_626_442),
 ]
 """Name, shape, classes, parameters: counted in the networks of FedACG's program of 2024, of GradMA's of 2023
-and of pfl-research's benchmark of CIFAR-10; the others from their layers' sizes."""
+and of pfl-research's benchmark of CIFAR-10; resnet18-imagenet's with 1,000 classes is torchvision's; the others from
+their layers' sizes."""
 
 TINY: dict[str, tuple[int, ...]] = {
     "linear": (1, 4, 4),
     "mlp": (1, 4, 4),
     "cnn": (1, 8, 8),
     "resnet18": (3, 8, 8),
+    "resnet18-imagenet": (3, 33, 40),
     "resnet20": (3, 9, 8),
     "vgg9": (3, 32, 32),
     "vgg11": (3, 32, 32),
@@ -82,6 +86,7 @@ FEATURES = {
     "mlp": 100,
     "cnn": 64,
     "resnet18": 512,
+    "resnet18-imagenet": 512,
     "resnet20": 64,
     "vgg9": 4096,
     "vgg11": 128,
@@ -99,6 +104,7 @@ BRANCHES = {
     "mlp": 2,
     "cnn": 3,
     "resnet18": 5,
+    "resnet18-imagenet": 5,
     "resnet20": 4,
     "vgg9": 6,
     "vgg11": 6,
@@ -203,7 +209,9 @@ class TestShapes:
             network("shakespeare-lstm", (3, 8, 8), 80)
 
 
-def conventional(parameters: Iterator[Tensor], x: Tensor, widths: tuple[int, ...], blocks: int) -> Tensor:
+def conventional(
+    parameters: Iterator[Tensor], x: Tensor, widths: tuple[int, ...], blocks: int, for_imagenet: bool = False
+) -> Tensor:
     """A ResNet with a ReLU after every sum, as its paper writes it, from the parameters in order."""
 
     def layer(x: Tensor, stride: int = 1) -> Tensor:
@@ -211,7 +219,7 @@ def conventional(parameters: Iterator[Tensor], x: Tensor, widths: tuple[int, ...
         x = F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
         return F.group_norm(x, 2, next(parameters), next(parameters))
 
-    x = F.relu(layer(x))
+    x = F.max_pool2d(F.relu(layer(x, 2)), 3, stride=2, padding=1) if for_imagenet else F.relu(layer(x))
     for number, width in enumerate(widths):
         for block in range(blocks):
             stride = 2 if number > 0 and block == 0 else 1
@@ -257,12 +265,18 @@ class TestStages:
         assert len(stages) - 1 not in points
 
     @pytest.mark.parametrize(
-        ("name", "widths", "blocks"), [("resnet18", (64, 128, 256, 512), 2), ("resnet20", (16, 32, 64), 3)]
+        ("name", "widths", "blocks"),
+        [
+            ("resnet18", (64, 128, 256, 512), 2),
+            ("resnet18-imagenet", (64, 128, 256, 512), 2),
+            ("resnet20", (16, 32, 64), 3),
+        ],
     )
     def test_a_resnet_is_the_conventional_one(self, name: str, widths: tuple[int, ...], blocks: int) -> None:
         module, x = tiny(name), torch.from_numpy(samples(name, 2)[0])
         parameters = iter(list(module.parameters()))
-        torch.testing.assert_close(module(x), conventional(parameters, x, widths, blocks))
+        expected = conventional(parameters, x, widths, blocks, for_imagenet=name == "resnet18-imagenet")
+        torch.testing.assert_close(module(x), expected)
         assert next(parameters, None) is None
 
     def test_stages_of_a_resnet_end_before_their_last_relu(self) -> None:

@@ -38,6 +38,9 @@ COUNTED = {
     "fednag": "table-1 0, figure-1 0, figure-2 0, figure-3 0, figure-4a 4, figure-4b 4, figure-4c 4, figure-4d 4, "
     "figure-5b 8, figure-5c 8, figure-5d 4",
     "gradma": "table-1 672, table-2 672, figure-8 0, figure-21 648, figure-22 126",
+    "fl-simulator": "table 80",
+    "diloco": "outer 18, wire 9, workers 8, one-worker 2",
+    "compositions": "cifar10 14",
 }
 """Separate trainings with one seed (GradMA: three), as the papers' settings count them."""
 UNCOUNTED = {

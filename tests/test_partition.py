@@ -1,4 +1,6 @@
-"""Every split gives every sample to one client or says what it leaves out, keeps its sizes, and follows its seed."""
+"""Every split gives every sample to one client or says what it leaves out or repeats, keeps its sizes, and follows its
+seed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from hypothesis import strategies as st
 from headway.data import partition
 from headway.data.own_split import Rows
 from headway.data.partition import PARTITIONS, Number, Partition, spelled, split
+from headway.data.statistics import class_counts
+from headway.data.statistics import sizes as sizes_of
+from headway.engine.building import build
 from headway.errors import UserError
+from headway.methods.spelling import method
 from headway.scenario import COUNTING_PARTITIONS, scenario
 
 quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -162,7 +168,7 @@ def split_or_refusal(spelled: str, labels: np.ndarray, clients: int, seed: int) 
 
 class TestEveryLineOfTheTable:
     @pytest.mark.parametrize("name", MADE_BY_RULE)
-    def test_each_sample_has_at_most_one_owner_and_everybody_a_sample(self, name: str) -> None:
+    def test_each_sample_has_at_most_one_owner_unless_it_says_so_and_everybody_has_a_sample(self, name: str) -> None:
         labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
         labels.flags.writeable = False
         shares = split_or_refusal(example_of(name), labels, 20, 0)
@@ -171,10 +177,10 @@ class TestEveryLineOfTheTable:
         assert len(shares) == 20
         assert min(sizes(shares)) >= 1
         assert all(share.dtype.kind == "i" for share in shares)
-        assert len(set(owned.tolist())) == len(owned)
+        assert len(set(owned.tolist())) == len(owned) or PARTITIONS[name].repeats
         assert owned.min() >= 0
         assert owned.max() < len(labels)
-        assert len(owned) == len(labels) or "left out" in PARTITIONS[name].help
+        assert len(set(owned.tolist())) == len(labels) or "left out" in PARTITIONS[name].help
 
     @pytest.mark.parametrize("name", MADE_BY_RULE)
     def test_it_follows_its_seed_and_nothing_else(self, name: str) -> None:
@@ -210,7 +216,7 @@ class TestEveryLineOfTheTable:
     @pytest.mark.parametrize("name", [name for name in MADE_BY_RULE if name != "natural"])
     def test_it_has_a_place_in_the_name_of_a_scenario(self, name: str) -> None:
         spelled = example_of(name)
-        short = spelled.replace("dirichlet", "dir").replace(":", "")
+        short = spelled.replace("dirichlet:", "dir").replace(":", "")
         assert scenario(f"fashion/{short}/60x6").partition == spelled
 
 
@@ -529,3 +535,55 @@ class TestTheTable:
         """`scenario` takes all clients of these where no number is given."""
         assert {name for name, line in PARTITIONS.items() if line.counts_clients} == set(COUNTING_PARTITIONS)
         assert {name for name in PARTITIONS if scenario(partition=name).clients == 0} == set(COUNTING_PARTITIONS)
+
+
+class TestRepeated:
+    """`dirichlet-repeated`, the one split in which a sample may be held more than once."""
+
+    @quick
+    @given(federations(), st.sampled_from(["0.01", "0.3", "1", "100"]), SEEDS)
+    def test_a_class_begins_anew_only_when_it_is_used_up(
+        self, given: tuple[np.ndarray, int], alpha: str, seed: int
+    ) -> None:
+        labels, clients = given
+        shares = split(f"dirichlet-repeated:{alpha}", labels, clients, seed)
+        assert sizes(shares) == even(len(labels), clients)
+        uses = np.bincount(np.concatenate(shares), minlength=len(labels))
+        for label in np.unique(labels):
+            own = uses[labels == label]
+            assert own.max() - own.min() <= 1
+        assert same(shares, split(f"dirichlet-repeated:{alpha}", labels, clients, seed))
+
+    def test_samples_are_repeated_and_others_left_out(self) -> None:
+        labels = np.repeat(np.arange(10), 200)
+        shares = split("dirichlet-repeated:0.3", labels, 50, 0)
+        held = np.concatenate(shares)
+        assert len(held) == len(labels)
+        assert 0 < sizes_of(shares, len(labels)).left_out == len(labels) - len(set(held.tolist()))
+        assert sizes_of(split("dirichlet:0.3", labels, 50, 0), len(labels)).left_out == 0
+
+    def test_the_mixes_are_those_of_the_dirichlet_distribution(self) -> None:
+        """Σ_c E[p_c²] of Dir(α) with K classes is (α + 1)/(Kα + 1)."""
+        labels = np.repeat(np.arange(10), 500)
+        for alpha in (0.1, 0.3, 1.0):
+            counts = class_counts(labels, split(f"dirichlet-repeated:{alpha}", labels, 100, 3), 10)
+            sizes = counts.sum(1, keepdims=True)
+            unbiased = (counts * (counts - 1) / (sizes * (sizes - 1))).sum(1)
+            expected, error = (alpha + 1) / (10 * alpha + 1), unbiased.std() / 10
+            assert abs(unbiased.mean() - expected) < 4 * error
+
+    @pytest.mark.parametrize("setting", ["validation", "client_test"])
+    def test_samples_are_not_held_out_of_it(self, setting: str) -> None:
+        chosen = scenario("fashion/dirichlet-repeated0.3/10x50%", device="cpu", model="linear", **{setting: 0.1})
+        with pytest.raises(UserError, match=f"{setting} is 0.1, but with partition dirichlet-repeated:0.3 clients may"):
+            build(chosen, method("fedavg"))
+
+    def test_a_sample_that_is_held_twice_counts_twice_in_the_loss_on_all_data(self) -> None:
+        chosen = scenario("fashion/dirichlet-repeated0.3/10x50%", device="cpu", model="linear", weights="uniform")
+        made = build(chosen, method("fedavg"))
+        by_hand = torch.zeros(len(made.federation.train), dtype=torch.float64)
+        for rows in made.federation.clients:
+            for row in rows.tolist():
+                by_hand[row] += 1 / 10 / len(rows)
+        assert torch.allclose(made.sample_weights, by_hand, rtol=1e-12, atol=0)
+        assert by_hand.max() > 1.5 / 10 / len(made.federation.clients[0])

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -36,6 +40,7 @@ from headway.runs.observer import Silent
 from headway.runs.ranked import drive_together, go_on_together
 from headway.runs.reserve import reserve
 from headway.runs.resume import lengthen
+from headway.scenario import Scenario
 from headway.trees import leaves_of
 from methods_under_test import EVERY
 from ranks_at_work import kept_run, on_ranks, own_objects, returned
@@ -369,3 +374,82 @@ def test_a_run_of_one_process_goes_on_with_three_ranks(tmp_path: Path) -> None:
     returned(on_ranks(3, lambda ranks: go_on_together(kept_run(), folder, Silent(), (), {}, ranks, False).summary))
     assert files(folder) == files(tmp_path / "alone")
     assert hw.load_run(folder, **own_objects()).summary["rounds"] == 6
+
+
+def test_no_file_is_written_by_two_ranks(tmp_path: Path) -> None:
+    """Two ranks that save at the same time, each into files of its own: no file system has to join their writes."""
+    drive(Job(kept_run(), reserve(tmp_path / "alone", kept_run().scenario), Silent()))
+    folder = tmp_path / "several"
+
+    def work(ranks: Ranks) -> set[str]:
+        written: set[str] = set()
+
+        def heard(event: str, given: tuple[Any, ...]) -> None:
+            if event == "open" and isinstance(given[0], str | os.PathLike):
+                path, flags = Path(os.fspath(given[0])), int(given[2])
+                if folder in path.parents and not path.is_dir() and flags & (os.O_WRONLY | os.O_RDWR):
+                    written.add(path.relative_to(folder).as_posix())
+            elif event == "os.rename" and folder in Path(given[1]).parents:
+                written.add(Path(given[1]).relative_to(folder).as_posix())
+
+        sys.addaudithook(heard)  # it ends with this process
+        drive_together(kept_run(), folder, Silent(), (), {}, ranks)
+        return written
+
+    first, second = returned(on_ranks(2, work))
+    assert {"checkpoint/clients.rows", "checkpoint/manifest.json", "rounds.jsonl"} <= first
+    assert second == {f"checkpoint/rows-{round:07d}-of-rank-1.part" for round in range(1, 7)}
+    assert not first & second
+    assert files(folder) == files(tmp_path / "alone")
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def most_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@pytest.mark.parametrize(("count", "deterministic"), [(1, False), (2, False), (2, True)])
+def test_memory_does_not_grow_with_the_cohort(count: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 clients and then 400, with a model of 0.8 MB: 320 MB over all ranks, if uploads were kept."""
+    monkeypatch.setattr(spread, "HELD_AT_MOST", 1 << 22)
+    draw = np.random.default_rng(0)
+    clients = [(draw.normal(size=(2, 1000)).astype(np.float32), np.array([0, 1])) for _ in range(400)]
+    module = built(lambda: nn.Linear(1000, 200), 7, "test")
+    settings = {"rounds": 2, "eval_every": 2, "batch_size": 2, "epochs": 1, "device": "cpu", "precision": "fp32"}
+
+    def work(ranks: Ranks) -> list[int]:
+        found = []
+        for cohort in (20, 400):
+            scenario = Scenario(cohort_size=cohort, executor="serial", deterministic=deterministic, **settings)  # type: ignore[arg-type]
+            chosen = build(scenario, method("fedavg"), model=module, clients=clients, test=clients[0])
+            hand, store = made_by("serial", chosen), ClientStates()
+            over = spread_over(ranks, chosen, store)
+            records = [record for record, _ in simulate(chosen, hand, store, begin(chosen), spread=over)]
+            assert [len(record["clients"]) for record in records] == [cohort] * 2
+            found.append(most_memory())
+        return found
+
+    for few, many in returned(on_ranks(count, work)):
+        assert many - few < 60e6
+
+
+@pytest.mark.soak
+def test_a_cohort_of_ten_thousand_takes_bounded_memory_on_two_ranks() -> None:
+    """9,000 more uploads of 0.14 MB, which nobody keeps, half of them on each rank: less than a tenth of their size."""
+    script = Path(__file__).resolve().parents[1] / "benchmarks" / "cohorts.py"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    found = []
+    for cohort in (1_000, 10_000):
+        case = {"population": 10_000, "cohort": cohort, "executor": "serial", "rounds": 1, "ranks": 2}
+        command = [sys.executable, *launcher, str(script), "--case", json.dumps(case)]
+        words = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=words, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append(json.loads(done.stdout))
+    few, many = found
+    uploads = (many["uploads_bytes"] - few["uploads_bytes"]) / 2
+    assert uploads > 600e6
+    assert many["peak_memory_bytes"] - few["peak_memory_bytes"] < uploads / 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,14 @@ def test_show_names_the_relatives() -> None:
     assert "same as" not in CliRunner().invoke(app, ["show", "fedpaq"], catch_exceptions=False).output
     assert not relatives("fedpaq")
     assert {relation.one.partition(":")[0] for relation in RELATIONS} <= {*METHODS}
+
+
+def test_the_picture_is_of_these_relations() -> None:
+    spec = importlib.util.spec_from_file_location("relatives_picture", PAGE.parent / "site" / "relatives_picture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    content = drawing.PICTURE.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert drawing.fingerprint().encode() in content, "make pages draws it again"

@@ -113,27 +113,30 @@ SYNTHETIC = {
     **{"model": "linear", "rounds": 200, "epochs": 20, "batch_size": 10},
     **{"rate": 0.01, "rate_decay": 1.0, "weight_decay": 0.0, "clip": 0.0},
 }
-UNIFORM = {"acg24": {"weights": "uniform", "rate_decay_epoch": 0.998}}
+SIMULATOR = {"weights": "uniform", "sampling": "bernoulli", "clipping": "corrected"}
+SIMULATED_CIFAR = {"fl-simulator": {**SIMULATOR, "model": "resnet18-imagenet", "augmentation": "half-crop-flip"}}
+UNIFORM = {"acg24": {"weights": "uniform", "rate_decay_epoch": 0.998}, "fl-simulator": SIMULATOR}
+CIFAR = {**UNIFORM, **SIMULATED_CIFAR}
 GRADMA_PROGRAM = {"weights": "size", "batches": "continued"}
-AS_GRADMA = {"agm21": {"weights": "size"}, "gradma-code": GRADMA_PROGRAM}
+AS_GRADMA = {"agm21": {"weights": "size"}, "gradma-code": GRADMA_PROGRAM, "fl-simulator": SIMULATOR}
 
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "fashion/dir0.3/60x10%": ({}, UNIFORM),
     "npz:/some/where.npz/quantity0.5/10x2": ({}, UNIFORM),
-    "cifar10/dir0.3/100x5%": (FEDACG | {"batch_size": 50}, UNIFORM),
-    "cifar10/natural/5%": (FEDACG | {"batch_size": 50}, UNIFORM),
-    "cifar10/iid/60000x5": (FEDACG | {"batch_size": 1}, UNIFORM),
-    "cifar100/dir0.6/500x2%": (FEDACG | {"batch_size": 10}, UNIFORM),
+    "cifar10/dir0.3/100x5%": (FEDACG | {"batch_size": 50}, CIFAR),
+    "cifar10/natural/5%": (FEDACG | {"batch_size": 50}, CIFAR),
+    "cifar10/iid/60000x5": (FEDACG | {"batch_size": 1}, CIFAR),
+    "cifar100/dir0.6/500x2%": (FEDACG | {"batch_size": 10}, CIFAR),
     "tiny-imagenet/iid/100x5%": (FEDACG | {"batch_size": 100}, UNIFORM),
     "mnist/natural/10%": (GRADMA | {"model": "gradma-mlp", "rounds": 500}, AS_GRADMA),
     "fashion-mnist/dir0.3/100x10": (GRADMA | {"model": "gradma-mlp", "rounds": 500}, AS_GRADMA),
     "cifar10/gradma0.01/100x10": (
         GRADMA | {"model": "gradma-lenet", "rounds": 1000},
-        AS_GRADMA | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip", "rate": 0.001}},
+        AS_GRADMA | SIMULATED_CIFAR | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip", "rate": 0.001}},
     ),
     "cifar100/gradma1.0/100x5": (
         GRADMA | {"model": "vgg11", "rounds": 2000},
-        AS_GRADMA | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip"}},
+        AS_GRADMA | SIMULATED_CIFAR | {"gradma-code": {**GRADMA_PROGRAM, "augmentation": "crop-flip"}},
     ),
     "tiny-imagenet/gradma1.0/100x5": (GRADMA | {"model": "resnet20", "rounds": 2000, "eval_every": 5}, AS_GRADMA),
     "femnist/natural/5%": (LEAF | {"model": "femnist-cnn", "batch_size": 20}, UNIFORM),
@@ -145,7 +148,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
         },
         UNIFORM,
     ),
-    "synthetic:1,1/natural/30x10": (SYNTHETIC, {"acg24": {"weights": "uniform"}}),
+    "synthetic:1,1/natural/30x10": (SYNTHETIC, {"acg24": {"weights": "uniform"}, "fl-simulator": SIMULATOR}),
 }
 NAMED = {"data", "partition", "clients", "participation", "cohort_size", "profile"}
 """What the name itself and the profile say."""

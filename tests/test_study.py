@@ -132,15 +132,16 @@ def test_what_may_differ_follows_from_the_roles() -> None:
     assert execution | {"method", "seed", "seeds", "target"} == settings.COMPARABLE
     assert execution | {"precision"} == settings.REPRODUCIBLE
     rates = {"rate", "schedule", "rate_decay", "rate_decay_epoch"}
-    tuned = rates | {"weight_decay", "batch_size", "epochs", "steps", "clip"}
+    tuned = rates | {"weight_decay", "batch_size", "epochs", "steps", "clip", "clipping"}
     assert tuned == settings.TUNED
     assert {
         *("method", "seed", "seeds", "split_seed", "data_dir", "checkpoint_every", "client_state_mb", "target"),
-        *("stop_at_target", "smoothing", *rates, "weight_decay", "clip"),
+        *("stop_at_target", "smoothing", *rates, "weight_decay", "clip", "clipping"),
         *(
             "eval_every",
             "eval_samples",
             "global_loss",
+            "score_received",
             "metrics",
             "patience",
             "keep_best",

@@ -144,6 +144,8 @@ def test_the_lowest_loss_is_best_in_a_comparison(tmp_path: Path) -> None:
         ("loss", False, False),
         ("rmse", False, False),
         ("r2", True, False),
+        ("train_loss", False, False),
+        ("update_norm", False, False),
     ]
     assert drawn["target"] == study.target
     assert figures.compare_picture(study, tmp_path / "compare.png").stat().st_size > 10_000
@@ -157,7 +159,9 @@ def test_shares_are_percentages_and_other_metrics_are_not() -> None:
     last = study.runs["fedavg"][0].records[-1]
     assert row["last top2 %"] == f"{100 * last['top2']:.2f}"
     assert row["accuracy %"] == f"{100 * last['accuracy']:.2f}"
-    assert [one["share"] for one in curves(study, {})["measures"]] == [True, True, True, False]
+    shares = {one["key"]: one["share"] for one in curves(study, {})["measures"]}
+    percentages = ("top2", "top2_smoothed", "accuracy")
+    assert shares == {**dict.fromkeys(percentages, True), "loss": False, "train_loss": False, "update_norm": False}
 
 
 def test_a_fall_by_far_is_drawn_on_a_logarithmic_axis() -> None:

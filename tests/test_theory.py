@@ -316,6 +316,18 @@ def test_fedacgs_step_sizes_and_rate_by_hand() -> None:
     assert rate.total == rate.sampling + rate.drift + rate.start
 
 
+def test_the_constants_of_fedacgs_rate_by_hand() -> None:
+    found = fedacg.constants(ACG, fedacg.Rounds(lam=0.75, local_steps=10, clients=21, cohort=5, rounds=99))
+    assert found.d == pytest.approx(16.0)
+    assert found.m1**2 == pytest.approx(9 + 10 * 16 / 21 * 0.25)
+    assert found.m2 == pytest.approx(0.9 + 0.25)
+    assert found.a == pytest.approx(1 + 4 * 21 * (16 / 21) / (20 * 5))
+    for clients in (1, 7):
+        everybody = fedacg.constants(ACG, fedacg.Rounds(0.75, 10, clients=clients, cohort=clients, rounds=99))
+        assert everybody.a == 1.0
+        assert everybody.m1 == ACG.sigma
+
+
 @given(eta=st.floats(1e-9, 10.0))
 def test_the_largest_lambda_is_the_one_whose_largest_step_it_is(eta: float) -> None:
     rounds = fedacg.Rounds(lam=0.0, local_steps=10, clients=20, cohort=5, rounds=99)

@@ -51,6 +51,10 @@ class DamagedRun(UserError):
     """A file of a run folder is not what was written there."""
 
 
+class NothingCounts(UserError):
+    """Samples of which no token or pixel counts, so that there is nothing to learn from them."""
+
+
 class ClientError(_Told, RuntimeError):
     """A failure inside one client's work, with the place where it happened."""
 
@@ -148,6 +152,10 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
         self.number = number
+
+
+class WorkerFailed(_Told, RuntimeError):
+    """A run in a process of its own raised what Headway has no words for; that process has printed where."""
 
 
 class RunsFailed(_Told, RuntimeError):

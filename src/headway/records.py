@@ -123,6 +123,8 @@ class RoundRecord(OverClients, Diagnostics):
     loss: NotRequired[float]
     accuracy: NotRequired[float]
     accuracy_smoothed: NotRequired[float]
+    accuracy_by_class: NotRequired[dict[str, float]]
+    """The accuracy on the test samples of each class, by its number; of tasks with up to 100 classes."""
     rmse: NotRequired[float]
     r2: NotRequired[float]
     global_loss: NotRequired[float]

@@ -91,7 +91,11 @@ class Scenario:
         "data", "paper", "whose constants images are normalised with; a name's settings follow it too", among=PROFILES
     )
     augmentation: str = _setting(
-        "data", "none", "random views of training images", role="training", among=("none", "papers", "crop-flip")
+        "data",
+        "none",
+        "random views of training images",
+        role="training",
+        among=("none", "papers", "crop-flip", "half-crop-flip"),
     )
 
     dropout: float = _setting(
@@ -156,6 +160,7 @@ class Scenario:
     rate_decay_epoch: float = _setting("training", 1.0, "factor on η after each local epoch", above=0.0, most=1.0)
     weight_decay: float = _setting("training", 0.001, "L2 weight decay, after clipping", least=0.0, most=1e30)
     clip: float = _setting("training", 10.0, "largest norm of a local gradient; 0: no clipping", least=0.0, most=1e30)
+    clipping: str = _setting("training", "gradient", "what is clipped", among=("gradient", "corrected"), later=True)
 
     metrics: str | None = _setting(
         "watching",
@@ -175,6 +180,7 @@ class Scenario:
         below=1.0,
     )
     global_loss: bool = _setting("watching", False, "also measure the loss on all clients' data")
+    score_received: bool = _setting("watching", False, "also score φ, which clients receive next", later=True)
     smoothing: float = _setting("watching", 0.9, "weight of the past in the smoothed headline", least=0.0, below=1.0)
     stop_at_target: bool = _setting("watching", False, "end when the smoothed headline reaches the target")
     patience: int | None = _setting(
@@ -189,11 +195,9 @@ class Scenario:
     keep_best: bool = _setting(
         "watching", False, "also keep the model of the best headline, for export --best", role="execution"
     )
-
     diagnose: str | None = _setting(
         "watching", None, "also measure how clients agree, forget", among=("cosines", "forgetting", "all")
     )
-
     delta: float | None = _setting(
         "privacy", None, "δ of the (ε, δ) of a method with +dp; 1e-5 if not given", above=0.0, below=1.0
     )

@@ -27,9 +27,9 @@ Value = str | int | float
 Settings = dict[str, Value]
 """Settings of a scenario by name."""
 
-PROFILES = ("paper", "agm21", "acg24", "gradma-code")
+PROFILES = ("paper", "agm21", "acg24", "gradma-code", "fl-simulator")
 """The settings that a name can stand for: those of the papers' texts, of the programs of FedACG's authors of 2021 and
-2024, or of GradMA's program."""
+2024, of GradMA's program, or of FL-Simulator."""
 
 TASK_NAMES = ("classification", "regression", "binary", "multilabel", "tokens", "segmentation")
 """The tasks that have a name; `headway.tasks` has their losses and metrics."""
@@ -135,7 +135,7 @@ def _trained_as(data: str, split: str, clients: int, profile: str) -> Settings:
             chosen |= recipes[profile].of(name)
     else:
         chosen = recipes["others"].of(name)
-    if profile in ("agm21", "acg24"):
+    if profile in ("agm21", "acg24", "fl-simulator"):
         chosen |= recipes[profile].of(name)
     if profile == "acg24":
         chosen["rate_decay_epoch"] = chosen.get("rate_decay", 0.998)

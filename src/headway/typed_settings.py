@@ -41,11 +41,13 @@ class CommonSettings(TypedDict, total=False):
     rate_decay_epoch: float
     weight_decay: float
     clip: float
+    clipping: str
     target: float | None
     eval_every: int
     eval_samples: int | None
     validation: float | None
     global_loss: bool
+    score_received: bool
     smoothing: float
     stop_at_target: bool
     patience: int | None

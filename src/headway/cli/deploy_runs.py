@@ -104,7 +104,7 @@ def run(
     ca: Annotated[Path | None, CA] = None,
     state: Annotated[Path, SERVER_STATE] = VAR,
 ) -> None:
-    """Start a run at the sites, and follow it to its end. Ctrl-C ends the following, not the run."""
+    """Start a run at the sites, and follow it to its end. After Ctrl-C the run goes on."""
     from headway.deploy.commands import Address
     from headway.deploy.deployable import check_quorum
     from headway.deploy.loading import check_method, load

@@ -28,6 +28,7 @@ from headway.errors import (
     RunsFailed,
     SlotError,
     UserError,
+    WorkerFailed,
     is_shared,
     readable,
     shown,
@@ -197,7 +198,7 @@ def _of_headway(fault: BaseException) -> tuple[str, int] | None:
         return str(fault), fault.code
     if isinstance(fault, UserError):
         return str(fault), 2
-    if isinstance(fault, ClientError | SlotError | CallbackError | RunsFailed):
+    if isinstance(fault, ClientError | SlotError | CallbackError | RunsFailed | WorkerFailed):
         return str(fault), 1
     return ("stopped", _stopped(fault)) if isinstance(fault, KeyboardInterrupt) else None
 

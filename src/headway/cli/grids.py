@@ -18,6 +18,7 @@ from headway.errors import RunsFailed
 
 if TYPE_CHECKING:
     from headway.runs.grid import Grid
+    from headway.runs.lanes.jobs import Jobs
     from headway.scenario import Scenario
 
 VARY = typer.Option(
@@ -28,7 +29,14 @@ VARY = typer.Option(
 
 
 def compare(
-    methods: list[str], scenario: Scenario, vary: list[str], folder: Path, as_json: bool, quiet: bool, track: list[str]
+    methods: list[str],
+    scenario: Scenario,
+    vary: list[str],
+    folder: Path,
+    as_json: bool,
+    quiet: bool,
+    track: list[str],
+    lanes: tuple[str | None, str | None] = (None, None),
 ) -> None:
     """Compare methods on every combination of what varies."""
     from headway.runs.grid import axes_of, compare_grid
@@ -42,18 +50,23 @@ def compare(
         Bar(stderr_console(), quiet, choosing, cells * len(methods) * scenario.seeds) as bar,
         resumable(folder),
     ):
-        grid = compare_grid(methods, scenario, vary=vary, out=folder, observer=bar, track=track)
+        jobs, devices = lanes
+        grid = compare_grid(
+            methods, scenario, vary=vary, out=folder, observer=bar, track=track, jobs=jobs, devices=devices
+        )
     show(grid, folder, as_json)
 
 
-def resume(folder: Path, as_json: bool, quiet: bool, track: Sequence[str], accept: bool) -> None:
+def resume(
+    folder: Path, as_json: bool, quiet: bool, track: Sequence[str], accept: bool, jobs: Jobs | None = None
+) -> None:
     """Go on with a grid."""
     from headway.runs.grid import resume_grid, unfinished_of_grid
     from headway.runs.progress import Bar
 
     left = unfinished_of_grid(folder)
     with Bar(stderr_console(), quiet, runs=left) as bar, resumable(folder):
-        grid = resume_grid(folder, bar, track, accept)
+        grid = resume_grid(folder, bar, track, accept, jobs)
         if not left:
             bar.tell(f"{folder} is finished; nothing is left to do")
     show(grid, folder, as_json)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli import analyse, bench, completion, data, deploy, grids, listing, privacy, reproduce, sweep, theory
 from headway.cli.ending import answered, resumable, this_rank
 from headway.cli.flags import with_settings
+from headway.cli.jobs import DEVICES, JOBS
 from headway.cli.outcome import show_run, show_study, tell_failures
 from headway.cli.ranks import (
     MAX_RESTARTS,
@@ -29,13 +29,12 @@ from headway.cli.ranks import (
     refuse_ranks,
     started_alone,
 )
+from headway.cli.resumed import refuse_more_rounds, resume_together, resumed_run, resumed_study
 from headway.cli.screen import ENDLESS, JSON, TRACK, listed, print_json, screen, stderr_console
 from headway.errors import UserError
 from headway.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
-    from headway.runs.result import Result
-    from headway.runs.study import Study
     from headway.scenario import Scenario
 
 app = typer.Typer(
@@ -126,6 +125,8 @@ def compare(
     tune_budget: Annotated[int | None, sweep.TUNE_BUDGET] = None,
     grid: Annotated[list[str] | None, sweep.TUNE_GRID] = None,
     track: Annotated[list[str] | None, TRACK] = None,
+    jobs: Annotated[str | None, JOBS] = None,
+    devices: Annotated[str | None, DEVICES] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
     settings: Mapping[str, object] = {},
@@ -138,9 +139,10 @@ def compare(
     if vary:
         if tune_budget is not None or grid:
             raise UserError("--vary and --tune-budget are not for one command; tune in each scenario by itself")
-        grids.compare(methods, chosen, vary, _folder(out, "grid"), json, quiet, track or [])
+        grids.compare(methods, chosen, vary, _folder(out, "grid"), json, quiet, track or [], (jobs, devices))
     else:
-        _compare(methods, chosen, _folder(out, "compare"), json, quiet, track, tune_budget, grid or None)
+        folder = _folder(out, "compare")
+        _compare(methods, chosen, folder, json, quiet, track, tune_budget, grid or None, (jobs, devices))
 
 
 def _compare(
@@ -152,6 +154,7 @@ def _compare(
     track: list[str] | None,
     tune_budget: int | None = None,
     grid: list[str] | None = None,
+    lanes: tuple[str | None, str | None] = (None, None),
 ) -> None:
     from headway.runs.progress import Bar
     from headway.tuning.compare import compare as compared
@@ -159,7 +162,15 @@ def _compare(
     choosing, runs = scenario.executor == "auto" and not as_json, len(methods) * scenario.seeds
     with Bar(stderr_console(), quiet, choosing, runs if tune_budget is None else 1) as bar, resumable(folder):
         study = compared(
-            methods, scenario, tune_budget=tune_budget, grid=grid, out=folder, observer=bar, track=track or ()
+            methods,
+            scenario,
+            tune_budget=tune_budget,
+            grid=grid,
+            out=folder,
+            observer=bar,
+            track=track or (),
+            jobs=lanes[0],
+            devices=lanes[1],
         )
     show_study(study, folder, as_json)
     tell_failures(study)
@@ -178,21 +189,27 @@ def resume(
     ranks: Annotated[int | None, RANKS] = None,
     max_restarts: Annotated[int, MAX_RESTARTS] = 0,
     rank_timeout: Annotated[float | None, RANK_TIMEOUT] = None,
+    jobs: Annotated[str | None, JOBS] = None,
+    devices: Annotated[str | None, DEVICES] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, QUIET] = False,
 ) -> int:
     """Go on with a run or a comparison from its last checkpoint; to more rounds with --rounds."""
     from headway.runs.grid import is_grid
-    from headway.runs.study import is_study, lengthen_study
+    from headway.runs.lanes.jobs import jobs_of
+    from headway.runs.study import lengthen_study
+    from headway.runs.study_folder import is_study
 
-    console = stderr_console()
+    console, at_once = stderr_console(), jobs_of(jobs, devices)
     if is_grid(run):
         refuse_ranks("resume of a grid", ranks)
-        _refuse_more_rounds(rounds, "go on with its comparisons one by one")
-        grids.resume(run, json, quiet, track or (), accept_changes)
+        refuse_more_rounds(rounds, "go on with its comparisons one by one")
+        grids.resume(run, json, quiet, track or (), accept_changes, at_once)
         return 0
+    if at_once is not None and not is_study(run):
+        raise UserError(f"{run} is one run, and jobs and devices are for several; leave them out")
     if not is_study(run) and is_to_be_launched(ranks):
-        _refuse_more_rounds(rounds)
+        refuse_more_rounds(rounds)
         from headway.runs.load import scenario_of_run
 
         return launched(ranks or 1, max_restarts, run, scenario_of_run(run).deterministic)
@@ -200,79 +217,15 @@ def resume(
         refuse_ranks("resume of a comparison", ranks)
         if rounds is not None:
             lengthen_study(run, rounds)
-        study = _resumed_study(run, console, quiet, track or (), accept_changes)
+        study = resumed_study(run, console, quiet, track or (), accept_changes, at_once)
         show_study(study, run, json)
         tell_failures(study)
     elif not started_alone() or ranks is not None:
-        _refuse_more_rounds(rounds)
-        _resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
+        refuse_more_rounds(rounds)
+        resume_together(run, track or (), accept_changes, ranks, rank_timeout, quiet=quiet, json=json)
     else:
-        show_run(_resumed_run(run, console, quiet, track or (), accept_changes, rounds), json)
+        show_run(resumed_run(run, console, quiet, track or (), accept_changes, rounds), json)
     return 0
-
-
-def _refuse_more_rounds(rounds: int | None, advice: str = "give more rounds in one process, then use ranks") -> None:
-    """Ranks and grids go on with runs as they are."""
-    if rounds is not None:
-        raise UserError(f"rounds is {rounds}, which is for a run or a comparison; {advice}")
-
-
-def _resume_together(
-    folder: Path,
-    track: Sequence[str],
-    accept: bool,
-    ranks: int | None,
-    rank_timeout: float | None,
-    *,
-    quiet: bool,
-    json: bool,
-) -> None:
-    """Go on as one rank of several; rank 0 shows how."""
-    from headway.runs.progress import Bar
-    from headway.runs.resume import resume as resumed
-
-    show = this_rank() == 0
-    with Bar(stderr_console(), quiet or not show) as bar, resumable(folder):
-        result = resumed(
-            folder, observer=bar, track=track, accept_changes=accept, ranks=ranks, rank_timeout=rank_timeout
-        )
-    if show:
-        show_run(result, json)
-
-
-def _resumed_study(folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool) -> Study:
-    from headway.runs.progress import Bar
-    from headway.runs.study import load_study, resume_study, unfinished
-    from headway.runs.tuned import is_being_tuned
-    from headway.tuning.compare import resume_tuning
-
-    if is_being_tuned(folder):
-        with Bar(console, quiet) as bar, resumable(folder):
-            return resume_tuning(folder, bar, track, accept)
-    left = unfinished(folder)
-    with Bar(console, quiet, runs=left) as bar, resumable(folder):
-        if left:
-            return resume_study(folder, bar, track, accept)
-        study = load_study([folder], observer=bar, verified=True)
-        bar.tell(f"{folder} is finished; nothing is left to do")
-        return study
-
-
-def _resumed_run(
-    folder: Path, console: Console, quiet: bool, track: Sequence[str], accept: bool, rounds: int | None
-) -> Result:
-    from headway.runs.folder import finished
-    from headway.runs.load import recorded
-    from headway.runs.progress import Bar
-    from headway.runs.resume import resume as resumed
-
-    with Bar(console, quiet) as bar, resumable(folder):
-        if not (folder / "scenario.toml").is_file() or not finished(folder) or rounds is not None:
-            return resumed(folder, rounds=rounds, observer=bar, track=track, accept_changes=accept)
-        result = recorded(folder, bar, verified=True)
-        how = "" if result.stopped is None else f": it was stopped after round {len(result.records)}, {result.stopped}"
-        bar.tell(f"{folder} is finished{how}; nothing is left to do")
-        return result
 
 
 @app.command()

@@ -16,6 +16,7 @@ from headway.errors import UserError, nearest
 from headway.methods.arguments import ranges
 from headway.methods.catalogue import METHODS, Entry
 from headway.methods.method_notes import NOTES, read_notes
+from headway.methods.needs import replaces_delta
 from headway.methods.spelling import defaults, method
 from headway.records import RoundRecord
 from headway.runs.start import simulate
@@ -121,7 +122,21 @@ def _logged(name: str, meanings: dict[str, str]) -> str:
     """What a round records beside what it does for every method. Notes may name more, such as what an option adds."""
     rows = [(f"`{key}`", meanings.get(key, "")) for key in dict.fromkeys([*logged(name), *meanings])]
     every = "[what every round records](../runs.md#what-a-round-records)"
-    return _joined(f"Beside {every}:", _table(("name", "meaning"), rows)) if rows else f"Only {every}."
+    beside = _joined(f"Beside {every}:", _table(("name", "meaning"), rows)) if rows else f"Only {every}."
+    return _joined(beside, _momentum(name))
+
+
+def _momentum(name: str) -> str:
+    """Whether rounds of this method record the cosine of Δ with the server's momentum."""
+    built = method(name)
+    if replaces_delta(built.parts()):
+        return (
+            "Clients send something in place of their updates, so rounds have no `cosine_momentum`, nor the other "
+            "[numbers of updates](../analysis.md#in-every-run)."
+        )
+    if any(hasattr(part, "heading") for _, part in built.parts("server")):
+        return "`cosine_momentum` is the cosine of Δ with [the server's momentum](../analysis.md#in-every-run)."
+    return "The server has no momentum, so rounds have no [`cosine_momentum`](../analysis.md#in-every-run)."
 
 
 def _tested(also: bool) -> str:

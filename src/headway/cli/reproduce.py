@@ -13,6 +13,7 @@ import typer
 from headway.cli import items
 from headway.cli.ending import resumable
 from headway.cli.flags import with_options
+from headway.cli.jobs import DEVICES, JOBS
 from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, TRACK, listed, print_json, screen, stderr_console
 from headway.errors import RunsFailed, UserError, nearest
@@ -56,7 +57,8 @@ class Wanted:
         typer.Option(help="full (default), or tiny: small model, little data, few rounds", show_default=False),
     ] = None
     profile: Annotated[
-        str | None, typer.Option(help="whose settings: paper, agm21, acg24 or gradma-code", show_default=False)
+        str | None,
+        typer.Option(help="whose settings: paper, agm21, acg24, gradma-code or fl-simulator", show_default=False),
     ] = None
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto")] = "auto"
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16, fp64 or auto")] = "auto"
@@ -123,11 +125,13 @@ class Places:
 
 @dataclass(frozen=True)
 class Output:
-    """What is printed, and which trackers follow."""
+    """What is printed, which trackers follow, and how many runs are made at the same time."""
 
     format: Annotated[str, typer.Option(help=", ".join(FORMATS))] = "terminal"
     json: Annotated[bool, JSON] = False
     track: Annotated[list[str] | None, TRACK] = None
+    jobs: Annotated[str | None, JOBS] = None
+    devices: Annotated[str | None, DEVICES] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False
 
     @property
@@ -255,7 +259,7 @@ def _from_folders(requested: _Request, places: Places, output: Output) -> None:
         _print_files(f"tables: {out}", drawn)
 
 
-_LEFT_OUT = {"out", "data_dir", "track", "format", "json", "quiet"}
+_LEFT_OUT = {"out", "data_dir", "track", "jobs", "devices", "format", "json", "quiet"}
 """Options on which no number depends; some name folders of this machine."""
 
 
@@ -278,12 +282,14 @@ def _run(plan: Plan, folder: Path, output: Output, command: str) -> None:
     from headway.papers.local_models import analyse_runs
     from headway.papers.reproduce import reproduce as reproduced
     from headway.papers.written import write
+    from headway.runs.lanes.jobs import jobs_of
     from headway.runs.progress import Bar
 
     choosing = not output.json and any(one.scenario.executor == "auto" for one in plan.runs)
     with resumable(folder, again=True):
         with Bar(stderr_console(), output.quiet, choosing) as bar:
-            outcomes = reproduced(plan, folder, bar, output.track or (), command)
+            jobs = jobs_of(output.jobs, output.devices)
+            outcomes = reproduced(plan, folder, bar, output.track or (), command, jobs)
             analyse_runs(plan, outcomes, bar)
         drawn = write(plan, outcomes, folder)
     _print(plan, outcomes, output)

@@ -10,6 +10,7 @@ import typer
 
 from headway.cli.ending import resumable
 from headway.cli.flags import with_settings
+from headway.cli.jobs import DEVICES, JOBS
 from headway.cli.ranks import refuse_ranks
 from headway.cli.screen import JSON, print_json, screen, stderr_console
 from headway.errors import UserError
@@ -40,6 +41,8 @@ def sweep(
         Path | None,
         typer.Option("--out", help="folder of the runs; one under runs/sweep by default", show_default=False),
     ] = None,
+    jobs: Annotated[str | None, JOBS] = None,
+    devices: Annotated[str | None, DEVICES] = None,
     json: Annotated[bool, JSON] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
     settings: Mapping[str, Any] = {},
@@ -54,7 +57,17 @@ def sweep(
     folder = out or sweeps.default_folder(method, requested, scenario, budget, settings)
     choosing = not json and made(scenario, **settings).executor == "auto"
     with resumable(folder, again=True), Bar(stderr_console(), quiet, choosing) as bar:
-        found = sweeps.sweep(method, requested, scenario, budget=budget, out=folder, observer=bar, **settings)
+        found = sweeps.sweep(
+            method,
+            requested,
+            scenario,
+            budget=budget,
+            out=folder,
+            observer=bar,
+            jobs=jobs,
+            devices=devices,
+            **settings,
+        )
     _report(found, folder, json)
 
 

@@ -2,7 +2,8 @@
 
 `papers` is what both programs of FedACG's authors do (no paper says so): rotation by an angle uniform in ±10° (nearest
 neighbour, fill 0) → crop to the image's size after zero padding of 4 → mirrored with probability ½. `crop-flip` is
-GradMA's: the same without the rotation. Normalisation follows, in `Federation.inputs`.
+GradMA's: the same without the rotation. `half-crop-flip` is FL-Simulator's: that, and only half of the images cropped.
+Normalisation follows, in `Federation.inputs`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from headway import random
 from headway.data.columns import Columns, Windows, shapes
 from headway.errors import UserError
 
-DEGREES = {"papers": 10.0, "crop-flip": 0.0}
+DEGREES = {"papers": 10.0, "crop-flip": 0.0, "half-crop-flip": 0.0}
 """The largest angle of a rotation, in degrees, for each kind of augmentation."""
+CROPPED = {"half-crop-flip": 0.5}
+"""The share of the images that are cropped, where not all are."""
 PADDING = 4
 _BITS = 20
 """Sine and cosine are rounded to this many binary places."""
@@ -48,9 +51,12 @@ def augmented(x: Tensor, words: Tensor, kind: str) -> Tensor:
     batch, channels, height, width = x.shape
     draws = random.uniform(random.apart(words, "augmentation"), (batch, 4, 1, 1)).to(torch.float64)
     turn, down, right, mirror = draws.unbind(1)
-    row = torch.arange(height, device=x.device).reshape(1, -1, 1) + _offset(down)
+    downwards, rightwards = _offset(down), _offset(right)
+    if kind in CROPPED:  # without a rotation, the first number is free to say which are cropped
+        downwards, rightwards = (torch.where(turn < CROPPED[kind], part, 0) for part in (downwards, rightwards))
+    row = torch.arange(height, device=x.device).reshape(1, -1, 1) + downwards
     column = torch.arange(width, device=x.device).reshape(1, 1, -1)
-    column = torch.where(mirror < 0.5, width - 1 - column, column) + _offset(right)
+    column = torch.where(mirror < 0.5, width - 1 - column, column) + rightwards
     from_row, from_column = _rotated(row, column, height, width, (2 * turn - 1) * math.radians(DEGREES[kind]))
     inside = _within(row, height) & _within(column, width) & _within(from_row, height) & _within(from_column, width)
     place = torch.where(inside, from_row * width + from_column, 0).reshape(batch, 1, -1)

@@ -135,6 +135,8 @@ class Federation:
     std: float | tuple[float, ...] = 1.0
     client_tests: ClientTests | None = None
     """The test samples of each client, which may be those of `test`; None where no client has any."""
+    class_names: tuple[str, ...] = ()
+    """What the classes are called, where the data says it."""
 
     def __post_init__(self) -> None:
         if not len(self.clients):

@@ -15,6 +15,7 @@ import numpy as np
 from headway.data.federation import Census, ClientTests, Federation
 from headway.data.grouping import Grouping, owners, test_owners
 from headway.data.own_split import Rows
+from headway.data.partition import repeats
 from headway.errors import UserError
 from headway.random import generator
 from headway.scenario import Scenario
@@ -25,6 +26,7 @@ def judged(federation: Federation, scenario: Scenario) -> Federation:
 
     Test samples of clients are held out first, so that the samples of a validation are never among them.
     """
+    _check_repeats(scenario)
     if isinstance(federation.clients, Census):  # each client at its own place holds its samples out there
         return federation.judged_on(scenario.eval_samples)
     seed = scenario.split_seed
@@ -37,6 +39,19 @@ def judged(federation: Federation, scenario: Scenario) -> Federation:
             "there is no test set; give test=…, or hold samples of the clients out: client_test=0.2, or validation=0.2"
         )
     return federation.judged_on(scenario.eval_samples)
+
+
+def _check_repeats(scenario: Scenario) -> None:
+    """Refuse to hold samples out of a split in which another client may have a copy of them to train on."""
+    if not repeats(scenario.partition):
+        return
+    for setting in _PURPOSES:
+        share = getattr(scenario, setting)
+        if share is not None:
+            raise UserError(
+                f"{setting} is {share:g}, but with partition {scenario.partition} clients may train on copies of what "
+                "is held out; leave it out, or use a partition without copies, such as dirichlet:0.3"
+            )
 
 
 def held_out(federation: Federation, share: float, seed: int) -> Federation:

@@ -1,8 +1,9 @@
 """Which samples go to which client: the table `PARTITIONS`, and the function behind each of its lines.
 
-Every split is disjoint and fixed by its own seed. A new one is a function `f(labels, clients, seed[, argument])` and a
-line in the table, from which errors, `headway data partitions`, scenarios by name and the tests take it. It draws from
-`generator(seed, "split/NAME")`, and refuses what it cannot split with a `UserError` of one sentence.
+Every split is fixed by its own seed and disjoint; the one exception says `repeats` in its line. A new one is a function
+`f(labels, clients, seed[, argument])` and a line in the table, from which errors, `headway data partitions`, scenarios
+by name and the tests take it. It draws from `generator(seed, "split/NAME")`, and refuses what it cannot split with a
+`UserError` of one sentence.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ class Partition:
     counts_clients: bool = False
     """Whether it says itself how many clients there are: `clients` may then be 0, which stands for all of them. It then
     stands in `COUNTING_PARTITIONS` of `scenario.py` too."""
+    repeats: bool = False
+    """Whether a sample may be in several clients' data, or in one client's more than once: the exception. Samples are
+    then not held out of it, as a copy of one that is held out could be trained on."""
 
     def spelled(self, name: str) -> str:
         """`dirichlet:ALPHA`."""
@@ -101,6 +105,12 @@ def split(
         return entry.rule(labels, clients, seed, **more)
     value = entry.argument.read(how) if isinstance(entry.argument, Number) else argument
     return entry.rule(labels, clients, seed, value, **more)
+
+
+def repeats(how: str) -> bool:
+    """Whether a partition of this spelling may give a sample to several clients."""
+    entry = PARTITIONS.get(how.partition(":")[0])
+    return entry is not None and entry.repeats
 
 
 def check_spelling(how: str) -> None:
@@ -219,6 +229,24 @@ def _by_mixes(labels: np.ndarray, clients: int, draw: np.random.Generator, mixes
     return shares
 
 
+def _dirichlet_repeated(labels: np.ndarray, clients: int, seed: int, alpha: float) -> Rows:
+    """FL-Simulator's split: places are filled in random order, each with a class drawn from its client's p_i ~ Dir(α)
+    and the next sample of that class, which begins anew when it is used up. So no client gets less of a class because
+    others came first; some samples are held several times, and others by nobody.
+    """
+    draw = generator(seed, "split/dirichlet-repeated")
+    classes = np.unique(labels)
+    shares = np.cumsum(draw.dirichlet(np.full(len(classes), alpha), size=clients), axis=1)
+    owners = draw.permutation(np.repeat(np.arange(clients), _sizes(len(labels), clients)))
+    drawn = draw.random(len(labels)) * shares[owners, -1]
+    wanted = (drawn[:, None] >= shares[owners, :-1]).sum(1)
+    rows = np.zeros(len(labels), np.int64)
+    for number, label in enumerate(classes):
+        places, own = np.flatnonzero(wanted == number), draw.permutation(np.flatnonzero(labels == label))
+        rows[places] = np.resize(own, len(places))
+    return [rows[owners == client] for client in range(clients)]
+
+
 def _gradma(labels: np.ndarray, clients: int, seed: int, omega: float) -> Rows:
     """GradMA's strict split: q_c ~ Dir(ω) over the N workers for each class c; first, twice, every worker in order
     takes one sample of a random class (BatchNorm needs two); then each class, shuffled, is cut at ⌊cumsum(q_c)·n_c⌋.
@@ -288,6 +316,13 @@ PARTITIONS: Mapping[str, Partition] = {
         Number("ALPHA", "0.3"),
         by_class=True,
         one_by_one=True,
+    ),
+    "dirichlet-repeated": Partition(
+        _dirichlet_repeated,
+        "as dirichlet, but a class that is used up begins anew: samples may repeat, others are left out (FL-Simulator)",
+        Number("ALPHA", "0.3"),
+        by_class=True,
+        repeats=True,
     ),
     "gradma": Partition(
         _gradma,

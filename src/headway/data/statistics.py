@@ -58,4 +58,7 @@ class Sizes:
 
 def sizes(clients: Sequence[np.ndarray], samples: int) -> Sizes:
     held = np.array([len(rows) for rows in clients])
-    return Sizes(int(held.min()), float(np.median(held)), int(held.max()), samples - int(held.sum()))
+    seen = np.zeros(samples, bool)
+    for rows in clients:
+        seen[rows] = True
+    return Sizes(int(held.min()), float(np.median(held)), int(held.max()), samples - int(seen.sum()))

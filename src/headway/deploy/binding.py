@@ -121,14 +121,17 @@ class OwnParts:
 def site_experiment(
     common: Common, method: Method, parts: OwnParts, samples: Samples, client: int, sizes: tuple[int, int]
 ) -> Experiment:
-    """The experiment at a site: its own samples, and of all others their number. `sizes` are N and Σ n_i."""
+    """The experiment at a site: its own samples, and of all others their number. `sizes` are N and Σ n_i.
+
+    They stand for the test set too, which a site does not have: on its first two the network is tried.
+    """
     population, total = sizes
     scenario = site_scenario(common.scenario, population)
     kept, _ = own_rows(scenario, len(samples), client)
     known = np.zeros(population, np.int64)
     known[client] = len(kept)
     rows = Census(known, total, {client: kept})
-    federation = Federation(samples, samples.rows(np.arange(min(2, len(samples)))), rows, common.classes)
+    federation = Federation(samples, samples, rows, common.classes)
     return _built(scenario, method, parts, federation)
 
 

@@ -65,6 +65,7 @@ _SIMULATED = {
     "validation": "sites hold no samples out for a validation",
     "dropout": "real sites drop out by themselves",
     "diagnose": "local models stay at the sites",
+    "score_received": "sites and server judge the model that is handed over",
     "keep_checkpoints": "local models stay at the sites, and cannot be trained again elsewhere",
     "attendance": "who takes part is decided by the sites",
 }

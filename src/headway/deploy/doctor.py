@@ -184,7 +184,7 @@ def _interfaces(address: Address, authority: Path, control: Answer, at_site: boo
     if hidden:
         yield Finding("control", True, "/v1/control/ is not reached: 404")
     elif at_site:
-        said = f"/v1/control/ answers {control.status}, so whoever reaches it can run code at every site"
+        said = f"/v1/control/ answers {control.status}, so anyone who can connect to it can run code at every site"
         yield Finding(
             "control", False, f"{said}; the operator must put a proxy before it: headway deploy serve --proxy"
         )

@@ -61,10 +61,10 @@ from headway.engine.local_training import Upload
 from headway.engine.network import Buffers
 from headway.engine.scoring import score
 from headway.engine.serial import ClientTrainer
-from headway.errors import Diverged, OutOfMemory
+from headway.errors import Diverged, NothingCounts, OutOfMemory
 from headway.runs.files import read_checked, sealed_json
 from headway.runs.roster import form_of
-from headway.tasks.metrics import sums_of
+from headway.tasks.metrics import IGNORED, sums_of
 from headway.trees import copied, leaves_of
 from headway.vectors import Vector
 
@@ -97,6 +97,9 @@ def _coded(fault: Exception, who: str = "") -> Record:
         return refusal(Code.DISK_FULL, f"no space is left for the site's state{who}")
     if isinstance(fault, Diverged):
         return refusal(Code.DIVERGED, f"a loss or an update is not a finite number{who}")
+    if isinstance(fault, NothingCounts):
+        said = f"no target at the site counts: all of them are filler ({IGNORED}), so it has nothing to train on"
+        return refusal(Code.OTHER_SAMPLES, f"{said}{who}")
     if isinstance(fault, OutOfMemory | MemoryError):
         return refusal(Code.OUT_OF_MEMORY, f"the site has too little memory for its round{who}")
     cause = fault.__cause__ if fault.__cause__ is not None else fault

@@ -189,6 +189,9 @@ class Aggregator:
         """The fields of each client by its place, where they are kept."""
         self.reports: list[tuple[tuple[int, ...], Tensor]] = []
         """The rows of `PartialAggregate`, with the places of their clients."""
+        self._room: Tensor | None = None
+        """Where these rows are kept, one after another, and how many are there."""
+        self._reported = 0
         self.places: Sequence[int] = range(len(self.clients))
         """The places in the cohort of those that count."""
         self._turn: tuple[Sequence[int], CohortRounds] | None = None
@@ -282,7 +285,7 @@ class Aggregator:
         elif more := leaves_of(partial["sum"]):
             torch._foreach_add_(leaves_of(self.total), more)
         alone = len(places) == len(self.clients)  # then no other group is written over these reports
-        self.reports.append((tuple(places), partial["reports"] if alone else copied(partial["reports"])))
+        self.reports.append((tuple(places), partial["reports"] if alone else self._kept(partial["reports"])))
         self.samples += rounds.samples(arrived.positions)
         if self.forgetting is not None:
             self.forgetting.take(places, trained)
@@ -292,6 +295,18 @@ class Aggregator:
         if self.experiment.has_client_state:
             for at, position in enumerate(arrived.positions):
                 self._keep(rounds[position], trained, at)
+
+    def _kept(self, rows: Tensor) -> Tensor:
+        """A copy of a group's reports, in one room for the whole cohort.
+
+        Small tensors that stay, each made between the large ones of two groups, would keep the allocator from using the
+        large ones' memory again.
+        """
+        if self._room is None:
+            self._room = rows.new_empty((len(self.clients), rows.shape[1]))
+        kept = self._room[self._reported : self._reported + len(rows)]
+        self._reported += len(rows)
+        return kept.copy_(rows)
 
     @property
     def keeps_each(self) -> bool:

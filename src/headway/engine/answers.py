@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headway.data import columns
 from headway.data.federation import Federation, Samples
 from headway.engine.network import Network
-from headway.errors import UserError, in_words
+from headway.errors import NothingCounts, UserError, in_words
 from headway.tasks.metrics import Answer
 from headway.tasks.task import IGNORED, Task
 from headway.trees import leaves_of, tree_map
@@ -44,7 +44,7 @@ def check_counts(samples: Samples, task: Task, what: str) -> None:
     """Refuse samples without a token or pixel that counts: the mean over nothing is no number."""
     counts = task.counts(samples.y) if len(samples) else None
     if counts is not None and not counts.any():
-        raise UserError(f"no target {what} counts: all of them are {IGNORED}")
+        raise NothingCounts(f"no target {what} counts: all of them are {IGNORED}")
 
 
 def _two(federation: Federation) -> tuple[columns.Tensors, columns.Tensors]:

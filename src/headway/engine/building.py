@@ -63,7 +63,16 @@ def _scenario_federation(scenario: Scenario) -> Federation:
     rows = tests_by_owner(scenario.partition, clients, source.users, source.test_users, source.groupings)
     tests = None if rows is None else ClientTests(source.test, rows)
     constants = source.normalisation(scenario.profile)
-    return Federation(source.train, source.test, clients, source.classes, constants.mean, constants.std, tests)
+    return Federation(
+        source.train,
+        source.test,
+        clients,
+        source.classes,
+        constants.mean,
+        constants.std,
+        tests,
+        source.class_names,
+    )
 
 
 def _check_steps(scenario: Scenario, federation: Federation) -> None:

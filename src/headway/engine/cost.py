@@ -130,7 +130,7 @@ def _counted(experiment: Experiment) -> tuple[float, int, int]:
         counter = OperationCounter()
         trainer = ClientTrainer(_only_passes(experiment, counter), compiled=False)
         with counter:
-            trained = trainer.train(given, client)
+            trained = trainer.decoded(given, client, *trainer.upload(given, client))
     if experiment.method.pooled:
         return counter.total, 0, 0
     return counter.total, sent.nbytes, int(trained["bytes"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,7 @@ from headway.engine.experiment import Experiment
 from headway.engine.ranks import ALONE, Ranks
 from headway.engine.scoring import Scored, outputs
 from headway.engine.scoring import score as score_samples
-from headway.engine.server import GlobalState, handed_over
+from headway.engine.server import GlobalState, broadcast, handed_over, received
 from headway.engine.split_scoring import gathered, own_chunks
 from headway.errors import ServerDiverged, UserError
 from headway.measure.over_clients import measured, proxy
@@ -34,6 +34,8 @@ from headway.trees import leaves_of, tree_map
 
 CHUNK = {"cpu": 1000, "cuda": 2500}
 """Samples that are scored at once, at most, by kind of device: on a GPU every chunk adds a fixed cost."""
+CLASSES_RECORDED = 100
+"""The most classes whose accuracies are recorded one by one: every evaluation has them."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,17 @@ class Scores:
     """Measured on each client's own test samples; a proxy where clients have none."""
     global_loss: float | None
     """The loss on all clients' data, where it is asked for."""
+    received: dict[str, float] = field(default_factory=dict)
+    """Loss and metrics of φ, what clients receive in the next round, where they are asked for."""
+    by_class: dict[str, float] = field(default_factory=dict)
+    """The accuracy on the test samples of each class that has some; empty where a sample has not one class."""
 
     def numbers(self) -> dict[str, float]:
         """All that was measured of the whole federation, by name."""
         losses = {"global_loss": self.global_loss}
         whole = {} if self.loss is None else {"loss": self.loss}
-        return {**whole, **self.metrics, **{name: loss for name, loss in losses.items() if loss is not None}}
+        known = {name: loss for name, loss in losses.items() if loss is not None}
+        return {**whole, **self.metrics, **known, **{f"received_{name}": one for name, one in self.received.items()}}
 
 
 def _scored(
@@ -174,21 +181,33 @@ def evaluate(
     What is not a finite number has no score: it is refused, as it is in training. `state_of` tells what a client keeps;
     without it, clients that keep their own statistics are not judged by themselves. Several `ranks` ask together.
     """
+    sent = _received(experiment, state, executor, round, ranks) if experiment.scenario.score_received else {}
     state = handed_over(experiment.method, state)
     scored = _scored(experiment, state, experiment.test, executor, ranks)
     loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
     wanted = wants_global_loss(experiment) and not experiment.federation.is_elsewhere
     global_loss = _global_loss(experiment, state, executor, round, ranks) if wanted else None
-    tests = experiment.client_tests
+    tests, by_class = experiment.client_tests, _by_class(experiment, scored)
     if tests is None:
-        return Scores(loss, metrics, _proxy(experiment, scored), global_loss)
+        return Scores(loss, metrics, _proxy(experiment, scored), global_loss, sent, by_class)
     found = _scored_clients(
         experiment, state, tests, state_of, whole=scored, executor=executor, round=round, ranks=ranks
     )
     headline = experiment.task.headline
     each = None if found is None else client_scores.by_client(headline, *found)
     over = {} if each is None else measured(headline.name, each, headline.higher_is_better)
-    return Scores(loss, metrics, over, global_loss)
+    return Scores(loss, metrics, over, global_loss, sent, by_class)
+
+
+def _received(
+    experiment: Experiment, state: GlobalState, executor: Executor | None, round: int, ranks: Ranks
+) -> dict[str, float]:
+    """Loss and metrics of φ as clients read it in the message of the next round."""
+    message = received(experiment.method, broadcast(experiment, state, round + 1), state.theta)
+    state = replace(state, theta=message["model"])
+    scored = _scored(experiment, state, experiment.test, executor, ranks)
+    loss, metrics = _values(experiment, state, scored, experiment.test, "the test set", round)
+    return {"loss": loss, **metrics}
 
 
 def wants_global_loss(experiment: Experiment) -> bool:
@@ -284,26 +303,46 @@ def client_table(experiment: Experiment, state: GlobalState, state_of: StateOf) 
     return {name: column[sizes > 0] for name, column in table.items()}
 
 
-def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
-    """Over clients without test samples: their accuracies by their class mixes."""
+def _answered(experiment: Experiment, scored: Scored) -> tuple[np.ndarray, np.ndarray] | None:
+    """Whether each test sample was answered rightly, and its class; None where samples have not one class each."""
     correct = scored.get("metric/accuracy")
-    if experiment.federation.is_elsewhere:
-        return {}  # what classes a client has is known to itself alone
     measured = METRICS["accuracy"] in experiment.task.metrics  # a user's own may have this name, too
     if not measured or not experiment.federation.is_labelled or not isinstance(correct, Tensor) or correct.dim() != 1:
-        return {}
-    return proxy(_by_client(experiment.class_mixes, correct.numpy(), experiment.federation.test.labels.numpy()))
+        return None
+    return correct.numpy(), experiment.federation.test.labels.numpy()
 
 
-def _by_client(mixes: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Accuracies of clients: the classes' own, weighted by each client's mix over those that have test samples.
+def _class_accuracies(correct: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many test samples each class has, and the accuracy on them, 0 where there are none; of shape (classes,).
 
     In NumPy, on one thread: for so little, torch would wake one on every core.
     """
-    classes = mixes.shape[1]
     counts = np.bincount(labels, minlength=classes)
     hits = np.bincount(labels, weights=correct, minlength=classes)
+    return counts, hits / np.maximum(counts, 1)
+
+
+def _by_class(experiment: Experiment, scored: Scored) -> dict[str, float]:
+    """The accuracy on each class that has test samples; empty where there are too many classes, or none."""
+    answered, classes = _answered(experiment, scored), experiment.federation.classes
+    if answered is None or classes > CLASSES_RECORDED:
+        return {}
+    counts, accuracies = _class_accuracies(*answered, classes)
+    return {str(label): float(accuracies[label]) for label in np.flatnonzero(counts)}
+
+
+def _proxy(experiment: Experiment, scored: Scored) -> OverClients:
+    """Over clients without test samples: their accuracies by their class mixes."""
+    if experiment.federation.is_elsewhere:
+        return {}  # what classes a client has is known to itself alone
+    answered = _answered(experiment, scored)
+    return {} if answered is None else proxy(_by_client(experiment.class_mixes, *answered))
+
+
+def _by_client(mixes: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Accuracies of clients: the classes' own, weighted by each client's mix over those that have test samples."""
+    counts, by_class = _class_accuracies(correct, labels, mixes.shape[1])
     seen = mixes * (counts > 0)
     judged = seen[seen.sum(1) > 0]
-    accuracies: np.ndarray = (judged / judged.sum(1, keepdims=True) * (hits / np.maximum(counts, 1))).sum(1)
+    accuracies: np.ndarray = (judged / judged.sum(1, keepdims=True) * by_class).sum(1)
     return accuracies

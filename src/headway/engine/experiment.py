@@ -204,7 +204,8 @@ class Experiment:
         """p_i/n_i of each training sample, so that Σ weights · losses is Σ_i p_i F_i."""
         weights = torch.zeros(len(self.federation.train), dtype=torch.float64)
         for client, rows in enumerate(self.federation.clients):
-            weights[torch.as_tensor(rows)] = self.weight(client) / self.weight_total / len(rows)
+            each = torch.tensor(self.weight(client) / self.weight_total / len(rows), dtype=torch.float64)
+            weights.index_put_((torch.as_tensor(rows),), each, accumulate=True)  # a split may have a sample twice
         return weights
 
     @cached_property

@@ -2,8 +2,9 @@
 
     message, client state ─begin→ carry ─step→ carry ─…→ carry ─upload→ upload, client state
 
-Inside a step the order is fixed: probe → gradient of the whole objective → clip → corrections → optimiser → step.
-Weight decay is added after the optimiser, or where it says so before.
+Inside a step the order is fixed: probe → gradient of the whole objective → clip → corrections → optimiser → step; with
+`clipping = "corrected"` the clip comes after the corrections. Weight decay is added after the optimiser, or where it
+says so before.
 Nothing here knows of other clients, executors or files. `serial` and `pool` call these functions for one client,
 `batched` under `torch.func.vmap`, `graphed` in captured programs.
 """
@@ -119,8 +120,12 @@ class LocalTraining:
         step, gradient_at = self.placed_step(carry, message, arrays, index, round, width)
         w, chain, scenario = carry["w"], self.experiment.method.chain, self.experiment.scenario
         gradient, value, buffers = gradient_at(w)
-        gradient, is_clipped = _clipped(gradient, scenario.clip)
-        direction, memory = chain.direction(w, gradient, carry["memory"], step, scenario.weight_decay)
+        last = scenario.clipping == "corrected"
+        gradient, is_clipped = (gradient, False) if last else _clipped(gradient, scenario.clip)
+        direction, memory = chain.corrected(w, gradient, carry["memory"], step)
+        if last:
+            direction, is_clipped = _clipped(direction, scenario.clip)
+        direction, memory = chain.stepped(w, direction, memory, step, scenario.weight_decay)
         after: Carry = {
             "w": w.plus(-step.rate, direction),
             "buffers": buffers,
@@ -147,7 +152,7 @@ class LocalTraining:
         width: int | None = None,
     ) -> tuple[Step, Gradient]:
         """A local step as rules and objectives see it, and the gradient that it takes."""
-        experiment, method = self.experiment, self.experiment.method
+        experiment, method, scenario = self.experiment, self.experiment.method, self.experiment.scenario
         drawn = experiment.scenario.augmentation != "none" or experiment.network.draws
         key = random.fold(arrays.key, index) if drawn else arrays.key
         batch = self._batch(_at(arrays.rows, index), _at(arrays.counts, index), key, width)
@@ -170,7 +175,7 @@ class LocalTraining:
             forward=lambda at: self._forward(at, buffers, batch, key)[0],
             resume=lambda at, stage, hidden: self._resumed(at, buffers, stage, hidden, batch, key),
             grad_at=lambda at: gradient_at(at)[0],
-            clip=lambda gradient: _clipped(gradient, experiment.scenario.clip)[0],
+            clip=lambda gradient: _clipped(gradient, scenario.clip)[0] if scenario.clipping == "gradient" else gradient,
         )
         return step, gradient_at if method.chain.probe is None else self._probed(gradient_at, memory, step)
 

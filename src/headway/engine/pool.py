@@ -47,11 +47,17 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 """Signals that ask a run to stop; Windows does not have the last."""
 
 
+CORES = "HEADWAY_CORES"
+"""In the environment: how many cores a process may use, where others train other runs beside it."""
+
+
 def cores() -> int:
-    """The cores this process may use: its part of them, where a launcher started several on this machine."""
+    """The cores this process may use: its part of them, where it is one of several that were started together."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    beside = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(count // int(beside), 1) if beside.isdecimal() and int(beside) else count
+    beside, share = os.environ.get("LOCAL_WORLD_SIZE", ""), os.environ.get(CORES, "")
+    if beside.isdecimal() and int(beside):
+        count = max(count // int(beside), 1)
+    return min(count, int(share)) if share.isdecimal() and int(share) else count
 
 
 _FAULTS: dict[str, type[Exception]] = {
@@ -111,7 +117,8 @@ def _answer(own: _Beginning, given: RoundInput, client: ClientRound, state: obje
     """`done` with a client's result, or a name of `_FAULTS` with what was said; `state` is where its state lies."""
     try:
         held = replace(client, state=own.memory.read(state, copied=True))
-        return "done", own.memory.write(own.trainer.train(given, held))
+        upload, kept = own.trainer.upload(given, held)
+        return "done", own.memory.write(own.trainer.decoded(given, held, upload, kept))
     except tuple(_FAULTS.values()) as fault:
         return next(name for name, kind in _FAULTS.items() if isinstance(fault, kind)), str(fault)
 

@@ -48,17 +48,10 @@ class ClientTrainer:
     def experiment(self) -> Experiment:
         return self.training.experiment
 
-    def train(self, given: RoundInput, client: ClientRound) -> TrainedClients:
-        """One client's round; a failure carries client, round and step. Leaves have no client axis."""
-        upload, kept = self.upload(given, client)
-        with located(given.round, [client.client]):
-            fields = server.decode(self.experiment.method, upload, given.message["model"])
-        return trained_client(upload, fields, kept)
-
     def upload(
         self, given: RoundInput, client: ClientRound, enough: Callable[[int], bool] = lambda steps: False
     ) -> tuple[Upload, States]:
-        """What a client sends back, and the states of slots that it keeps.
+        """What a client sends back, and the states of slots that it keeps; a failure carries client, round and step.
 
         It ends early where `enough(steps)` says so after a step.
         """
@@ -79,6 +72,12 @@ class ClientTrainer:
             upload, kept = training.upload(carry, message, client.state["slots"], own)
             _check_unwritten(message, before)
             return upload, kept
+
+    def decoded(self, given: RoundInput, client: ClientRound, upload: Upload, kept: States) -> TrainedClients:
+        """What a client sent, as the server reads it, with what the client keeps. Leaves have no client axis."""
+        with located(given.round, [client.client]):
+            fields = server.decode(self.experiment.method, upload, given.message["model"])
+        return trained_client(upload, fields, kept)
 
     def _arrays(self, client: ClientRound) -> tuple[DeviceArrays, DeviceArrays]:
         """The client's arrays as they are, and as a step takes them."""
@@ -141,7 +140,8 @@ class Serial:
         for position in range(len(rounds)):
             client = rounds[position]
             try:
-                result = self._trainer.train(given, client)
+                upload, kept = self._trainer.upload(given, client)
+                result = self._trainer.decoded(given, client, upload, kept)
             except ClientError as fault:
                 rounds.failed(position, fault)
                 continue

@@ -117,7 +117,8 @@ def heading(experiment: Experiment, state: GlobalState, round: int) -> Vector | 
         if hasattr(part, "heading"):
             with _in_round(round):
                 place = f"server slot {part_name(part)} of method '{experiment.method.name}'"
-                return returned.point(place, "heading", part.heading(state.server.get(name, {})), state.theta)
+                found = part.heading(state.theta, state.server.get(name, {}))
+                return returned.point(place, "heading", found, state.theta)
     return None
 
 

@@ -58,6 +58,7 @@ _TAKEN = {
     *OverClients.__annotations__,
     *Diagnostics.__annotations__,
     *(f"{name}{ending}" for name in METRICS for ending in ("", "_smoothed")),
+    *(f"received_{name}" for name in ("loss", *METRICS)),
 }
 """Names in a record that are Headway's own."""
 
@@ -209,4 +210,5 @@ def _evaluated(experiment: Experiment, scores: Scores, progress: Progress) -> tu
         found[f"{headline}_smoothed"] = smoothed.level
         if number % scenario.eval_every == 0:  # a run of more rounds has no evaluation at an odd last one
             progress = replace(progress, smoothed=smoothed)
-    return {**found, **scores.over_clients}, progress
+    by_class = {"accuracy_by_class": scores.by_class} if scores.by_class else {}
+    return {**found, **by_class, **scores.over_clients}, progress

@@ -204,7 +204,8 @@ class Spread:
                 assert isinstance(fault, ClientError | Diverged)
                 uploads.failures.faults[place] = fault
         arrived = [place for place in self._wave if place in rows]
-        self._reports += [((place,), torch.tensor([rows[place]], dtype=torch.float64)) for place in arrived]
+        every = torch.tensor([rows[place] for place in arrived], dtype=torch.float64)
+        self._reports += [((place,), every[at : at + 1]) for at, place in enumerate(arrived)]
         uploads.reports[:] = self._reports
         samples, computed = self._counted
         uploads.samples = samples + sum(cast(int, one["samples"]) for one in told)

@@ -73,6 +73,10 @@ class Headline:
         """A target as it is written."""
         return f"{value * 100:.1f} %" if self.percent else f"{value:.4g}"
 
+    def short(self, value: float) -> str:
+        """A value where there is little room."""
+        return f"{value:.1%}" if self.percent else f"{value:.4g}"
+
 
 def headline(metric: MetricRecord, smoothed: bool) -> Headline:
     """The headline that a metric makes, smoothed or as it ended."""

@@ -326,21 +326,20 @@ METHODS = {
     for build in builders
     for name in [build.__name__.replace("_", "-")]
 }
-MODIFIERS = {
-    name: Entry(name, build)
-    for name, build in {
-        "acg": modifiers.acg,
-        "prox": modifiers.prox,
-        "momentum": modifiers.server_momentum,
-        "dp": modifiers.dp,
-        "exp": modifiers.exp,
-        "init": modifiers.init,
-        "sgd": modifiers.sgd,
-        "adam": modifiers.adam,
-        "adamw": modifiers.adamw,
-        "muon": modifiers.muon,
-        "sam": modifiers.sam,
-        "asam": modifiers.asam,
-        "lesam": modifiers.lesam,
-    }.items()
+_MODIFIERS: dict[str, Callable[..., Method]] = {
+    "acg": modifiers.acg,
+    "lookbehind": modifiers.lookbehind,
+    "prox": modifiers.prox,
+    "momentum": modifiers.server_momentum,
+    "dp": modifiers.dp,
+    "exp": modifiers.exp,
+    "init": modifiers.init,
+    "sgd": modifiers.sgd,
+    "adam": modifiers.adam,
+    "adamw": modifiers.adamw,
+    "muon": modifiers.muon,
+    "sam": modifiers.sam,
+    "asam": modifiers.asam,
+    "lesam": modifiers.lesam,
 }
+MODIFIERS = {name: Entry(name, build) for name, build in _MODIFIERS.items()}

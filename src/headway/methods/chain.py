@@ -189,20 +189,39 @@ class Chain:
         self, w: Vector, gradient: Vector, memory: States, step: Step, decay: float = 0.0
     ) -> tuple[Vector, States]:
         """u of w ← w − ηu: the corrections, then the optimiser, with λw before or after it."""
+        return self.stepped(w, *self.corrected(w, gradient, memory, step), step, decay)
+
+    def corrected(self, w: Vector, gradient: Vector, memory: States, step: Step) -> tuple[Vector, States]:
+        """What the optimiser is given: the gradient after all corrections, and the memory after these."""
         direction = gradient
         for name, part in self.steps:
-            before, place = memory.get(name), self.places[name]
+            if name != self.optimiser:
+                direction, memory = self._called(name, part, w, direction, memory, step)
+        return direction, memory
+
+    def stepped(
+        self, w: Vector, direction: Vector, memory: States, step: Step, decay: float = 0.0
+    ) -> tuple[Vector, States]:
+        """u of w ← w − ηu, from what the optimiser is given."""
+        for name, part in self.steps:
             if name == self.optimiser:
                 if decay and self.couples_decay:
                     direction, decay = direction.plus(decay, w), 0.0
                 memory = self._summed(memory, direction, step) if self.sums else memory
-            with self.naming[name]:
-                answer = part.direction(w, direction, {} if before is None else before, step)
-            found, after = returned.pair(place, "direction", answer, "(direction, memory)")
-            direction = returned.point(place, "direction", found, gradient)
-            after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
-            memory = memory if before is None else {**memory, name: after}
+                direction, memory = self._called(name, part, w, direction, memory, step)
         return direction.plus(decay, w) if decay else direction, memory
+
+    def _called(
+        self, name: str, part: Any, w: Vector, direction: Vector, memory: States, step: Step
+    ) -> tuple[Vector, States]:
+        """What one value makes of a direction, and the memory with that of the value."""
+        before, place = memory.get(name), self.places[name]
+        with self.naming[name]:
+            answer = part.direction(w, direction, {} if before is None else before, step)
+        found, after = returned.pair(place, "direction", answer, "(direction, memory)")
+        direction = returned.point(place, "direction", found, direction)
+        after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
+        return direction, memory if before is None else {**memory, name: after}
 
     def _summed(self, memory: States, direction: Vector, step: Step) -> States:
         before = cast(Vector, memory[_SUM]["sum"])

@@ -136,8 +136,11 @@ class OnServer(Protocol[ServerState]):
     def measures(self, state: ServerState, /) -> dict[str, Tensor]:
         """Scalars to record of the state after the round."""
 
-    def heading(self, state: ServerState, /) -> Vector:
-        """The momentum that the server holds, in the sign of an update: rounds record the cosine of Δ with it."""
+    def heading(self, model: Vector, state: ServerState, /) -> Vector:
+        """The momentum that the server holds beside θ, in the sign of an update, of any length above 0.
+
+        Rounds record the cosine of Δ with it as `cosine_momentum`.
+        """
 
 
 class OfAny(Protocol):

@@ -22,6 +22,11 @@ def acg(lam: Momentum = 0.85) -> Method:
     return Method(broadcast=broadcast.lookahead(lam), server=server.momentum(lam))
 
 
+def lookbehind(rho: Weight = 0.15, lam: Momentum = 0.85) -> Method:
+    """φ = θ − ρm/‖m‖ ; m ← λm + Δ ; θ ← θ + m: the mirror of `acg`; with λ = 0 what FedGloSS sends."""
+    return Method(broadcast=broadcast.lookbehind(rho, "momentum"), server=server.momentum(lam))
+
+
 def prox(beta: Weight = 0.01) -> Method:
     """+ β/2 ‖w − φ‖² in the objective."""
     return Method(objective=objective.proximal(beta))

@@ -15,7 +15,7 @@ written for one client; the engine stacks clients around them. Only the first ho
                 output(model, state) → the model that is evaluated and handed over in place of θ
                 server_state(model, population), derive(fields, facts), prepare(uploads, state) before any update,
                 bound(fields): what of one upload may enter the mean, after every derive; its prepare is the first
-                heading(state) → the server's momentum in the sign of an update, which diagnostics compare with Δ
+                heading(model, state) → the server's momentum in the sign of an update, which diagnostics compare with Δ
     wire        a Wire of two codes, each with encode(vector, key) → payload and decode(payload, like) → vector
 
 A function, a `functools.partial` or another object that can be called stands for a value without state: broadcast

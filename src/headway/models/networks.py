@@ -12,7 +12,7 @@ from headway.errors import UserError, nearest
 from headway.models.gpt import gpt_char, gpt_char_small
 from headway.models.leaf import celeba_cnn, femnist_cnn, shakespeare_lstm
 from headway.models.lenet import gradma_lenet, lenet5
-from headway.models.resnet import resnet18, resnet20
+from headway.models.resnet import resnet18, resnet18_imagenet, resnet20
 from headway.models.small import cnn, fednag_cnn, gradma_mlp, linear, mlp, pfl_cnn
 from headway.models.staged import Staged
 from headway.models.vgg import vgg9, vgg11
@@ -27,6 +27,7 @@ NETWORKS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "mlp": mlp,
     "cnn": cnn,
     "resnet18": resnet18,
+    "resnet18-imagenet": resnet18_imagenet,
     "resnet20": resnet20,
     "vgg9": vgg9,
     "vgg11": vgg11,

@@ -20,6 +20,11 @@ def _convolution(before: int, after: int, size: int, stride: int) -> nn.Sequenti
     return nn.Sequential(layer, nn.GroupNorm(2, after))
 
 
+def _projection(before: int, after: int) -> nn.Module:
+    """The shortcut where the image is halved and channels come in addition."""
+    return _convolution(before, after, 1, 2)
+
+
 class _Padded(nn.Module):
     """Every second pixel, and zeros for the channels that come in addition: He et al.'s option A."""
 
@@ -46,11 +51,11 @@ class _Block(nn.Module):
 
 
 def _resnet(
-    channels: int, classes: int, widths: tuple[int, ...], blocks: int, shortcut: Callable[[int, int], nn.Module]
+    stem: nn.Module, classes: int, widths: tuple[int, ...], blocks: int, shortcut: Callable[[int, int], nn.Module]
 ) -> nn.Module:
     """Stem, one stage for each width (the later ones halve the image), pooling, classifier."""
     before = widths[0]
-    stages: list[nn.Module] = [_convolution(channels, before, 3, 1)]
+    stages: list[nn.Module] = [stem]
     for width in widths:
         same = width == before
         first = _Block(before, width, 1 if same else 2, nn.Identity() if same else shortcut(before, width))
@@ -69,7 +74,22 @@ def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
     tensors; feature of 512.
     """
     channels, _, _ = image("resnet18", shape)
-    return _resnet(channels, classes, (64, 128, 256, 512), 2, lambda before, after: _convolution(before, after, 1, 2))
+    return _resnet(_convolution(channels, 64, 3, 1), classes, (64, 128, 256, 512), 2, _projection)
+
+
+def resnet18_imagenet(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """7×7 stem of 64 with stride 2, max-pooling, then as resnet18: He et al.'s for 224×224, with GroupNorm(2).
+
+    torchvision's ResNet-18 with each BatchNorm replaced, which FL-Simulator trains on 32×32, where the last stage sees
+    one pixel. Convolutions begin as torchvision's: N(0, 2/(k²·channels out)). 11,181,642 parameters for 10 classes.
+    """
+    channels, _, _ = image("resnet18-imagenet", shape)
+    stem = nn.Sequential(_convolution(channels, 64, 7, 2), nn.MaxPool2d(3, stride=2, padding=1))
+    network = _resnet(stem, classes, (64, 128, 256, 512), 2, _projection)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return network
 
 
 def resnet20(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -79,4 +99,5 @@ def resnet20(shape: tuple[int, ...], classes: int) -> nn.Module:
     ResNet-20 that its program cannot build. 269,722 parameters (3 channels, 10), 282,072 (3, 200); feature of 64.
     """
     channels, _, _ = image("resnet20", shape)
-    return _resnet(channels, classes, (16, 32, 64), 3, lambda before, after: _Padded(after - before))
+    stem = _convolution(channels, 16, 3, 1)
+    return _resnet(stem, classes, (16, 32, 64), 3, lambda before, after: _Padded(after - before))

@@ -30,6 +30,12 @@ _SAMPLES: dict[str, tuple[tuple[int, ...], int]] = {
 TRIAL_ROUNDS = 3
 
 
+def _sample(data: str) -> tuple[tuple[int, ...], int]:
+    """The shape of a sample and the number of classes; of a text in blocks its name has the length."""
+    name, _, length = data.partition(":")
+    return ((int(length or 80),), 80) if name == "shakespeare-text" else _SAMPLES[data]
+
+
 @dataclass(frozen=True)
 class ModelBytes:
     """Bytes of a model: its parameters, and the buffers sent beside them (BatchNorm statistics)."""
@@ -42,7 +48,7 @@ class ModelBytes:
 def model_bytes(model: str, data: str) -> ModelBytes:
     """Bytes of parameters and buffers of a named model for named data, counted without taking memory for it."""
     with torch.device("meta"):
-        module = network(model, *_SAMPLES[data])
+        module = network(model, *_sample(data))
     parameters, buffers = (
         sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         for tensors in (module.parameters(), module.buffers())

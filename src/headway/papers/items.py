@@ -5,6 +5,7 @@
 [methods]          the spelling of a row's method with the paper's arguments; other spellings or settings for a data
                    set, for a data set with a split such as "mnist/gradma0.01", or for one column's scenario
 [rows]             lists of rows that several items use
+[[items.table-1a.statements]]  what papers say of the rows, and the cells that show it or not
 [tuned]            settings of every column on a data set with a split, such as "mnist/gradma0.01"
 [paper]            source, profile, seeds, settings of every item; `like`: a paper whose methods and rows this one has
 
@@ -19,12 +20,12 @@ from functools import cache
 from typing import Literal, Required, TypedDict, cast
 
 from headway.errors import UserError, nearest
-from headway.papers.preset import Column, Preset, Row, Settings, Spelling, task_of
+from headway.papers.preset import Column, Preset, Row, Settings, Spelling, Statement, task_of
 from headway.papers.preset_checks import check_preset
 from headway.papers.printed_places import with_printed_numbers
 from headway.papers.published import FOLDER
 
-PAPERS = ("fedacg", "fedacg-iclr", "fedagm", "fednag", "gradma")
+PAPERS = ("fedacg", "fedacg-iclr", "fedagm", "fednag", "gradma", "fl-simulator", "diloco", "compositions")
 
 
 class SpellingEntry(TypedDict, total=False):
@@ -59,6 +60,20 @@ class ColumnEntry(TypedDict, total=False):
     read: dict[str, str]
 
 
+class StatementEntry(TypedDict, total=False):
+    """What a paper says of methods; `preset.Statement` has what each part means."""
+
+    text: Required[str]
+    source: Required[str]
+    measure: Required[str]
+    row: Required[str]
+    than: list[str]
+    columns: list[str]
+    than_column: str
+    than_measure: str
+    slack: float
+
+
 class ItemEntry(TypedDict, total=False):
     """A table or a figure; `rows` are given or name a list of `[rows]`."""
 
@@ -72,6 +87,7 @@ class ItemEntry(TypedDict, total=False):
     figures: list[str]
     reference: str
     published: Literal["none"] | dict[str, float]
+    statements: list[StatementEntry]
 
 
 class PaperEntry(TypedDict, total=False):
@@ -161,6 +177,7 @@ def _preset(
         shares=tuple(entry.get("shares", [])),
         figures=tuple(entry.get("figures", ["curves"] if columns else [])),
         reference=entry.get("reference"),
+        statements=tuple(_statement(told) for told in entry.get("statements", [])),
         methods=spellings,
     )
 
@@ -172,6 +189,20 @@ def _spellings(entry: MethodEntry) -> dict[str, Spelling]:
     plain = {name: value for name, value in entry.items() if name in ("spelled", "settings")}
     others = {name: cast(SpellingEntry, value) for name, value in entry.items() if name not in plain}
     return {name: Spelling(**one) for name, one in {"": cast(SpellingEntry, plain), **others}.items()}
+
+
+def _statement(entry: StatementEntry) -> Statement:
+    return Statement(
+        text=entry["text"],
+        source=entry["source"],
+        measure=entry["measure"],
+        row=entry["row"],
+        than=tuple(entry.get("than", [])),
+        columns=tuple(entry.get("columns", [])),
+        than_column=entry.get("than_column", ""),
+        than_measure=entry.get("than_measure", ""),
+        slack=entry.get("slack", 0.0),
+    )
 
 
 def _row(entry: str | RowEntry) -> Row:

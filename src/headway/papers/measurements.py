@@ -64,6 +64,12 @@ def _level(curve: str, scale: float) -> Callable[[float, Records, Scenario], Mea
     return read
 
 
+def _megabytes(round: float, records: Records, scenario: Scenario) -> Measurement:
+    """Traffic down and up until a round, in 10⁶ bytes."""
+    sent = [one["bytes_down_total"] + one["bytes_up_total"] for one in records if one["round"] == round]
+    return Measurement(sent[0] / 1e6 if sent else None)
+
+
 def _top(_: float, records: Records, scenario: Scenario) -> Measurement:
     highest = top(records)
     return Measurement(None if highest is None else 100 * highest)
@@ -132,6 +138,11 @@ _NUMBER = r"(?P<number>\d+(?:\.\d+)?)"
 MEASURES = (
     Measure(rf"accuracy@{_NUMBER}", "acc@{}", True, _level("accuracy_smoothed", 100), at_round=True),
     Measure(rf"global_loss@{_NUMBER}", "loss@{}", False, _level("global_loss", 1), at_round=True),
+    Measure(rf"bits@{_NUMBER}", "bits@{}", False, _level("bits_per_character", 1), at_round=True),
+    Measure(
+        rf"received_bits@{_NUMBER}", "bits of φ@{}", False, _level("received_bits_per_character", 1), at_round=True
+    ),
+    Measure(rf"megabytes@{_NUMBER}", "MB@{}", False, _megabytes, at_round=True),
     Measure(r"top_accuracy", "top acc", True, _top),
     Measure(rf"rounds_to_{_NUMBER}", "rounds to {} %", False, _rounds_to, counts=True),
     Measure(rf"iterations_to_{_NUMBER}", "iterations to {} %", False, _iterations_to, counts=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,17 @@ SCALES = ("full", "tiny")
 _TINY_ROUNDS = 60
 _TINY_LSTM = {"rounds": 20, "batch_size": 4, "eval_samples": 200}
 """At most these, where no small model takes the place of a slow one."""
+_TINY_TEXT = {"batch_size": 2, "eval_samples": 50}
+_TINY_STEPS = 5
+"""Of a GPT: the local steps of a client in the whole run."""
 _TINY_MODELS = dict.fromkeys(
-    ("resnet18", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"), "cnn"
+    ("resnet18", "resnet18-imagenet", "resnet20", "vgg11", "gradma-lenet", "fednag-cnn", "femnist-cnn", "celeba-cnn"),
+    "cnn",
 )
 TINY = (
     f"scaled down (tiny): small model, at most {_TINY_ROUNDS} rounds, 2 batches of at most 20 samples an epoch, "
-    "at most 1,000 test samples, no augmentation; not comparable with the published numbers"
+    "at most 1,000 test samples, no augmentation (a GPT: 5 steps of 2 samples); "
+    "not comparable with the published numbers"
 )
 
 
@@ -92,6 +98,8 @@ class Plan:
 
 def tiny(scenario: Scenario) -> Scenario:
     """The same split, cohort and method with a small model, little data, few rounds and one seed."""
+    if scenario.model.startswith("gpt"):
+        return _tiny_text(scenario)
     limits = {"rounds": _TINY_ROUNDS, "batch_size": 20, "eval_samples": 1000}
     limits |= _TINY_LSTM if scenario.model == "shakespeare-lstm" else {}
     return scenario.changed(
@@ -103,6 +111,26 @@ def tiny(scenario: Scenario) -> Scenario:
         eval_every=1,
         checkpoint_every=1,
         augmentation="none",
+        seeds=1,
+    )
+
+
+def _tiny_text(scenario: Scenario) -> Scenario:
+    """The same split, cohort and method with the small GPT, few steps, each of few samples, and one seed.
+
+    Rounds of 10, 50 and 250 steps have 1, 2 and 5, so that what a table varies is varied still.
+    """
+    steps = max(round(math.sqrt((scenario.steps or 1) / 10)), 1)
+    return scenario.changed(
+        model="gpt-char-small",
+        steps=steps,
+        rounds=min(scenario.rounds, max(_TINY_STEPS // steps, 1)),
+        batch_size=min(scenario.batch_size, _TINY_TEXT["batch_size"]),
+        eval_samples=_TINY_TEXT["eval_samples"],
+        eval_every=1,
+        checkpoint_every=1,
+        schedule="constant",
+        rate_decay=1.0,
         seeds=1,
     )
 

@@ -98,6 +98,29 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a paper says of methods: in each of `columns`, `row` is better than each of `than` by a measure.
+
+    Where no columns are named it is of all; where no rows, `row` is compared with itself, in `than_column` or by
+    `than_measure`.
+    """
+
+    text: str
+    source: str
+    measure: str
+    """The measure's name without its round, such as `bits`."""
+    row: str
+    than: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Columns by their label, or by their name where they have none."""
+    than_column: str = ""
+    than_measure: str = ""
+    """Another measure of the same kind, such as `received_bits`, that the other side is judged by."""
+    slack: float = 0.0
+    """By which share it may be worse and still be as good."""
+
+
+@dataclass(frozen=True)
 class Preset:
     """A table or a figure of a paper."""
 
@@ -118,6 +141,8 @@ class Preset:
     """The kinds of figures in which its runs are drawn; `preset_checks.FIGURES` names all."""
     reference: str | None = None
     """The row to whose number of rounds the others are compared, as multiples."""
+    statements: tuple[Statement, ...] = ()
+    """What papers say of these methods, which the runs show or not."""
     methods: dict[str, dict[str, Spelling]] = field(default_factory=dict, repr=False)
     """Spellings by method; then by a column's scenario, by data with a split, or by data. '' is all else."""
     numbers: dict[tuple[str, str, str], Published] = field(default_factory=dict, repr=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headway.errors import UserError, nearest
 from headway.methods.spelling import method as spelled_method
 from headway.papers.measurements import parse_measure
-from headway.papers.preset import KINDS, Preset
+from headway.papers.preset import KINDS, Column, Preset
 
 
 def _varies(preset: Preset, numbers: int) -> bool:
@@ -38,6 +38,10 @@ FIGURES: dict[str, tuple[Callable[[Preset], bool], str]] = {
     "iterations": (
         lambda preset: _measures(preset, "global_loss@", "accuracy@") and _has_steps(preset),
         "a fixed number of steps, and global_loss@R or accuracy@R in every column",
+    ),
+    "tokens": (
+        lambda preset: _measures(preset, "bits@", "received_bits@", "megabytes@") and _has_steps(preset),
+        "a fixed number of steps, and bits@R, received_bits@R or megabytes@R in every column",
     ),
     "crossings": (
         lambda preset: _measures(preset, "iterations_to_") and _has_steps(preset),
@@ -88,6 +92,27 @@ def _check_cells(preset: Preset) -> None:
             spelled_method(spelled)
 
 
+def _kinds(column: Column) -> set[str]:
+    """The measures of a column without their rounds."""
+    return {name.partition("@")[0] for name in column.measures}
+
+
+def _check_statements(preset: Preset) -> None:
+    """Refuse a statement of rows, columns or measures that the item does not have."""
+    rows = {row.name for row in preset.rows}
+    columns = {column.label or column.name: column for column in preset.columns}
+    for told in preset.statements:
+        named = ({told.row, *told.than} - rows) | ({*told.columns, *filter(None, [told.than_column])} - columns.keys())
+        if named:
+            raise UserError(f"{preset.item}: a statement names '{min(named)}', which is no row or column of it")
+        for name in {*(told.columns or columns), *filter(None, [told.than_column])}:
+            unread = {told.measure, *filter(None, [told.than_measure])} - _kinds(columns[name])
+            if unread:
+                raise UserError(f"{preset.item}: a statement reads '{min(unread)}', which {name} does not measure")
+        if not (told.than or told.than_column or told.than_measure):
+            raise UserError(f"{preset.item}: a statement compares '{told.row}' with nothing; say what with than")
+
+
 def check_preset(preset: Preset) -> None:
     """Refuse a preset with an unknown method, scenario, measure or kind of figure, or with a name twice."""
     if preset.kind not in KINDS:
@@ -95,3 +120,4 @@ def check_preset(preset: Preset) -> None:
     _check_parts(preset)
     _check_cells(preset)
     _check_figures(preset)
+    _check_statements(preset)

@@ -20,8 +20,10 @@ from headway.runs.files import ensure_folder, read_checked, write_checked
 from headway.runs.folder import UNCHECKED, finished, summary
 from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
+from headway.runs.lanes.jobs import Jobs, continued, keep_threads
 from headway.runs.observer import Observer
-from headway.runs.series import PlannedRun, Series
+from headway.runs.planned import PlannedRun
+from headway.runs.series import Series
 from headway.runs.settings import REPRODUCIBLE
 from headway.runs.trackers.tracking import trackers
 from headway.scenario import Scenario
@@ -126,7 +128,12 @@ def places(plan: Plan, out: Path) -> dict[Run, Path]:
 
 
 def reproduce(
-    plan: Plan, out: Path, observer: Observer, track: Sequence[str] = (), command: str | None = None
+    plan: Plan,
+    out: Path,
+    observer: Observer,
+    track: Sequence[str] = (),
+    command: str | None = None,
+    jobs: Jobs | None = None,
 ) -> Outcomes:
     """Make the runs of a plan that are missing. The others go on where one fails, and its failure is reported.
 
@@ -137,17 +144,21 @@ def reproduce(
     begun = places(plan, out)
     _check_places(begun, out)
     _note(plan, out, command)
-    series = Series(observer, track)
+    series = Series(observer, track, jobs=continued(out, jobs))
+    every = {one: PlannedRun(one.method, one.scenario, folder) for one, folder in begun.items()}
+    keep_threads(out, series.jobs)
+    series.make(list(every.values()))
     absent: dict[str, str] = {}
     outcomes: Outcomes = {}
     for number, (one, folder) in enumerate(begun.items(), 1):
-        planned = PlannedRun(one.method, one.scenario, folder)
+        planned = every[one]
         data, was_begun = one.scenario.data, planned.is_begun
         if data in absent and not was_begun:
             outcomes[one] = Outcome(folder, failure=absent[data], mistaken=True)
             continue
         name = str(folder.relative_to(out))
-        observer.tell(f"run {number} of {len(begun)}: {name}{' is done' if planned.is_finished else ''}")
+        if series.jobs is None:
+            observer.tell(f"run {number} of {len(begun)}: {name}{' is done' if planned.is_finished else ''}")
         outcomes[one], missing = _outcome(planned, folder, name, series)
         if missing is not None and not was_begun:
             absent[data] = missing

@@ -133,7 +133,7 @@ def _explain(axes: Axes, legend: list[tuple[int, float]]) -> None:
     axes.set_axis_off()
 
 
-def _shown(names: Sequence[str], classes: int) -> list[str]:
+def class_labels(names: Sequence[str], classes: int) -> list[str]:
     """Classes by name or, where names are missing or too long to fit, by number; a space as one can see it."""
     if classes == 1:
         return ["all"]
@@ -154,7 +154,7 @@ def draw_split(counts: np.ndarray, class_names: Sequence[str], title: str, path:
     ids = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), CLIENTS_AT_MOST)).astype(int))
     if len(ids) < len(counts):
         title += f" ({len(ids):,} shown)"
-    shown, names = counts[ids], _shown(class_names, counts.shape[1])
+    shown, names = counts[ids], class_labels(class_names, counts.shape[1])
     grid = _grid(*shown.shape)
     area = _area(shown, grid.cell)
     wide, high = grid.in_row * grid.across, shown.shape[1] * grid.up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -294,15 +294,24 @@ def plain(text: str) -> str:
     return " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+NEEDS_BOOKTABS = r"% needs \usepackage{booktabs}"
+
+
 def latex(rows: Sequence[MethodNumbers], scenario: Scenario) -> str:
     head, body = cells(rows)
-    bold = best(rows)
-    lines = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\hline"]
-    lines += [" & ".join(map(tex, head)) + r" \\", r"\hline"]
+    lines = tabular("l" + "r" * (len(head) - 1), head, body, best(rows))
+    return "\n".join([NEEDS_BOOKTABS, *lines, f"% {_whole_caption(rows, scenario)}"]) + "\n"
+
+
+def tabular(
+    columns: str, head: Sequence[str], body: Sequence[Sequence[str]], bold: Collection[tuple[int, int]]
+) -> list[str]:
+    """The lines of a LaTeX table, with the rules of the package booktabs; `columns` are as LaTeX has them."""
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(tex, head)) + r" \\", r"\midrule"]
     for at, line in enumerate(body):
         texts = (rf"\textbf{{{tex(text)}}}" if (at, column) in bold else tex(text) for column, text in enumerate(line))
         lines.append(" & ".join(texts) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {_whole_caption(rows, scenario)}"]) + "\n"
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 _TEX = {character: f"\\{character}" for character in "%_&#${}"} | {
@@ -316,4 +325,5 @@ _TEX = {character: f"\\{character}" for character in "%_&#${}"} | {
 
 
 def tex(text: str) -> str:
+    """A text as LaTeX has it."""
     return "".join(_TEX.get(character, character) for character in text)

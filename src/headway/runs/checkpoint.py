@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from headway.engine.states import ClientStates
 from headway.errors import DamagedRun, UserError
 from headway.measure.curves import Smoothed
 from headway.methods.renamed import current_name, with_current_names
-from headway.runs.client_rows import ClientRows, Written, verify_rows
+from headway.runs.client_rows import ClientRows, HandedRow, Written, verify_rows
 from headway.runs.costs import CostRecord
 from headway.runs.files import read_plain, sync_folder, write_atomically, write_checked
 from headway.runs.manifest import FORMAT, Fingerprinted, Manifest, Totals, read_manifest
@@ -119,7 +119,8 @@ class RunFacts:
 class Checkpoint:
     """The checkpoint folder of one run.
 
-    Several `ranks` share it: each writes the states of the clients that it holds, and rank 0 makes them count.
+    Several `ranks` share it: each writes the states of the clients that it holds into a file of its own, and rank 0
+    brings them together and makes them count. No file is written by two ranks.
     """
 
     def __init__(self, folder: Path, experiment: Experiment, ranks: Ranks = ALONE) -> None:
@@ -146,8 +147,9 @@ class Checkpoint:
         if self.committed is None:
             self._begin()
         with all_or_none(self.ranks):
-            written = self._save_clients(store)
+            handed = self._save_clients(progress.round, store)
             if self.ranks.rank == 0:
+                written = self._taken_over(progress.round, store, handed)
                 self._commit(progress, executor, rounds, written)
         if waits:
             self.ranks.tell({})
@@ -155,7 +157,7 @@ class Checkpoint:
         store.saved()
 
     def _begin(self) -> None:
-        """Make the folder, and the file in which all ranks write."""
+        """Make the folder, and the file of the clients' rows."""
         with all_or_none(self.ranks):
             if self.ranks.rank == 0:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -163,14 +165,28 @@ class Checkpoint:
                     self.rows.create()
         self.ranks.tell({})
 
-    def _save_clients(self, store: ClientStates) -> list[Written]:
-        """Write the states that changed since the last checkpoint; what all ranks have written."""
-        several = self.ranks.size > 1
-        if not self.rows.used or not (store.touched or several):
+    def _save_clients(self, round: int, store: ClientStates) -> list[list[HandedRow]]:
+        """Hand the states that changed since the last checkpoint to rank 0; what each rank has handed over, by rank."""
+        if not self.rows.used or self.ranks.size == 1:
             return []
-        own = self.rows.write(store.get, store.touched, self.committed or 0)
-        told = self.ranks.tell({"written": own})
-        return [Written(*one) for each in told for one in cast(list[Written], each["written"])]
+        own: list[HandedRow] = []
+        if self.ranks.rank > 0 and store.touched:
+            own = self.rows.hand_over(self._handed(self.ranks.rank, round), store.get, store.touched)
+        told = self.ranks.tell({"handed": own})
+        return [[HandedRow(*row) for row in cast(list[HandedRow], one["handed"])] for one in told]
+
+    def _taken_over(self, round: int, store: ClientStates, handed: Sequence[Sequence[HandedRow]]) -> list[Written]:
+        """Write the states that changed on rank 0, and those that other ranks have handed over."""
+        committed = self.committed or 0
+        written = self.rows.write(store.get, store.touched, committed) if self.rows.used and store.touched else []
+        for rank, rows in enumerate(handed):
+            if rows:
+                written += self.rows.take_over(self._handed(rank, round), rows, committed)
+        return written
+
+    def _handed(self, rank: int, round: int) -> Path:
+        """The file in which a rank hands over the rows of a round; one that a kill left is removed as any `.part`."""
+        return self.folder / f"rows-{round:07d}-of-rank-{rank}.part"
 
     def _commit(self, progress: Progress, executor: str, rounds: str, written: list[Written]) -> None:
         """Make what was written the checkpoint."""

@@ -5,6 +5,10 @@
 A save writes only the clients touched since the last one, each into the slot that the committed checkpoint does not
 use: the round stamped there is the largest one not after the checkpoint. Until the manifest names the new round, the
 old slots are the checkpoint's, so a kill at any moment loses nothing, and a save does not cost the whole population.
+
+One process alone writes into the file. Of several ranks each of the others writes the rows of a save into a file of its
+own, which rank 0 copies: a file system over a network may write whole pages, and two machines that wrote neighbouring
+rows at once would undo each other's.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +25,7 @@ import torch
 
 from headway.engine.client_rounds import ClientState
 from headway.engine.states import from_row, read_at, row_bytes, write_at
-from headway.errors import DamagedRun
+from headway.errors import DamagedRun, MachineError
 from headway.runs.manifest import LeafForm
 from headway.trees import named_leaves, nbytes
 
@@ -33,6 +37,13 @@ class Written(NamedTuple):
 
     client: int
     slot: int
+    crc: int
+
+
+class HandedRow(NamedTuple):
+    """A row in a file of a rank's own: whose, and the checksum of its bytes."""
+
+    client: int
     crc: int
 
 
@@ -84,19 +95,50 @@ class ClientRows:
     def write(
         self, state_of: Callable[[int], ClientState | None], touched: Iterable[int], committed: int
     ) -> list[Written]:
-        """Write the rows of the touched clients, which do not count until they are stamped.
+        """Write the rows of the touched clients, which do not count until they are stamped."""
+        return self._write(((client, _row_of(state_of, client)) for client in sorted(touched)), committed)
 
-        Several processes may do this at once, each for clients of its own.
-        """
+    def hand_over(
+        self, path: Path, state_of: Callable[[int], ClientState | None], touched: Iterable[int]
+    ) -> list[HandedRow]:
+        """Write the rows of the touched clients one after another into a file of this rank's own."""
+        handed = []
+        with path.open("wb") as file:
+            for client in sorted(touched):
+                content = _row_of(state_of, client)
+                file.write(content)
+                handed.append(HandedRow(client, zlib.crc32(content)))
+            file.flush()
+            os.fsync(file.fileno())
+        return handed
+
+    def take_over(self, path: Path, handed: Sequence[HandedRow], committed: int) -> list[Written]:
+        """Write the rows that another rank has handed over in a file, and remove that."""
+        written = self._write(self._handed(path, handed), committed)
+        path.unlink(missing_ok=True)
+        return written
+
+    def _handed(self, path: Path, handed: Sequence[HandedRow]) -> Iterator[tuple[int, bytes]]:
+        """The rows in a rank's file, where they are what that rank has written."""
+        with path.open("rb") as file:
+            for client, crc in handed:
+                content = file.read(self.row_bytes)
+                if len(content) != self.row_bytes or zlib.crc32(content) != crc:
+                    raise MachineError(
+                        f"the state of client {client} in {path} is not what another rank wrote: the file system does "
+                        "not show what was written and closed on another machine; mount it so that it does (for NFS "
+                        "without nocto), or use another one"
+                    )
+                yield client, content
+
+    def _write(self, rows: Iterable[tuple[int, bytes]], committed: int) -> list[Written]:
+        """Write rows, each into the slot that the checkpoint of round `committed` does not use."""
         written = []
         handle = os.open(self.path, os.O_RDWR)
         try:
             stamps = self._stamps(handle)
-            for client in sorted(touched):
+            for client, content in rows:
                 slot = 1 - _current(stamps[client]["round"], committed)
-                state = state_of(client)
-                assert state is not None, f"client {client} was touched and has no state"
-                content = row_bytes(state)
                 write_at(handle, content, self._offset(client, slot))
                 written.append(Written(client, slot, zlib.crc32(content)))
             os.fsync(handle)
@@ -105,7 +147,7 @@ class ClientRows:
         return written
 
     def stamp(self, written: Iterable[Written], round: int) -> None:
-        """Stamp rows that were written as of `round`: one process does it for all."""
+        """Stamp rows that were written as of `round`."""
         handle = os.open(self.path, os.O_RDWR)
         try:
             stamps = self._stamps(handle)
@@ -181,6 +223,13 @@ def _digest(stamps: np.ndarray, round: int) -> str:
     valid[stamps["round"] > round] = (0, 0, 0)
     newest = np.take_along_axis(valid, valid["round"].argmax(1)[:, None], 1)
     return hashlib.sha256(newest.tobytes()).hexdigest()
+
+
+def _row_of(state_of: Callable[[int], ClientState | None], client: int) -> bytes:
+    """The bytes of a touched client's state."""
+    state = state_of(client)
+    assert state is not None, f"client {client} was touched and has no state"
+    return row_bytes(state)
 
 
 def _current(rounds: np.ndarray, committed: int) -> int:

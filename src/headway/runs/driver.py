@@ -52,6 +52,7 @@ from headway.runs.job import Job, check_unchanged, start_of
 from headway.runs.load import best_module
 from headway.runs.observer import closing
 from headway.runs.result import Result
+from headway.runs.splits import table_of
 from headway.runs.stopping import StopRequest, heed_signals
 from headway.waiting import part
 
@@ -318,6 +319,7 @@ class _Run:
         module = experiment.network.module(output.theta, output.buffers)
         in_memory = next((one.given.content for one in self.calls.every if isinstance(one.given, KeepBest)), None)
         clients = client_table(experiment, self.progress.model, self._state_of)
+        split = table_of(experiment.split)
         result = Result(
             method=experiment.method.name,
             scenario=experiment.scenario,
@@ -331,6 +333,7 @@ class _Run:
             callbacks=tuple(one.given for one in self.job.callbacks),
             make_best=lambda: best_module(experiment, folder, self.past, in_memory),
             make_clients=lambda: clients,
+            make_split=lambda: split,
         )
         self.calls.end(result)
         if folder is not None and self.checkpoint is not None and self.job.ranks.rank == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -20,10 +20,13 @@ from headway.runs.callbacks.hooks import Callbacks
 from headway.runs.files import as_path, read_checked, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, own_settings, split_settings
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, as_observer
+from headway.runs.planned import PlannedRun
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
-from headway.runs.study import Study, compare, is_study, load_study, resume_study, unfinished
+from headway.runs.study import Begun, Study, begin, begun, compare, load_study, resume_study, unfinished
+from headway.runs.study_folder import is_study
 from headway.runs.views import Picture, views
 from headway.scenario import Scenario, field_type, scenario_of, settings_of
 from headway.scenario_names import Value
@@ -190,16 +193,19 @@ def compare_grid(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
+    jobs: int | str | None = None,
+    devices: str | Sequence[str] | None = None,
     **settings: Unpack[Settings],
 ) -> Grid:
     """Compare methods on every combination of some settings; all else is as of `compare`.
 
-    A scenario in which every run diverges does not end the others.
+    A scenario in which every run diverges does not end the others. With `jobs` the runs of all scenarios are in one
+    queue.
 
     >>> grid = compare_grid(["fedavg", "fedacg"], vary={"partition": ["iid", "dirichlet:0.1"]}, rounds=30)
     >>> report.write_grid(grid, "grid")
     """
-    axes, observer = axes_of(vary), as_observer(observer)
+    axes, observer, at_once = axes_of(vary), as_observer(observer), jobs_of(jobs, devices)
     named, objects = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
@@ -216,21 +222,44 @@ def compare_grid(
         }
         folder = reserve(as_path("out", out), base.with_settings(own), grid=about)
     places: Sequence[Path | None] = [None] * len(scenarios) if folder is None else _places(folder, axes)
-    series = Series(observer, track, objects, callbacks=callbacks)
-    cells = []
+    series = Series(observer, track, objects, callbacks=callbacks, jobs=at_once)
     try:
-        for one, chosen, place in zip(_combinations(axes), scenarios, places, strict=True):
-            try:
-                study = compare(methods, chosen.with_settings(own), series, place)
-            except Diverged as fault:
-                cells.append(Cell(one, None, str(fault)))
-                continue
-            cells.append(Cell(one, study))
+        studies = (
+            begin(methods, chosen.with_settings(own), series, place)
+            for chosen, place in zip(scenarios, places, strict=True)
+        )
+        with series:
+            cells = _cells(axes, studies, series, folder)
     except UserError:
         if folder is not None:
             give_back(folder)
         raise
     return _whole(axes, cells, folder)
+
+
+def _labelled(run: PlannedRun, settings: Mapping[str, Value]) -> PlannedRun:
+    """A run with the values that vary in its label."""
+    method = run.method if isinstance(run.method, str) else run.method.name
+    return dataclasses.replace(run, label=" ".join([method, *map(str, settings.values())]))
+
+
+def _cells(axes: Axes, studies: Iterable[Begun], series: Series, folder: Path | None) -> list[Cell]:
+    """The comparison of each cell. With jobs all runs are made at the same time, so all cells are begun before."""
+    if series.jobs is not None and folder is not None:
+        keep_threads(folder, series.jobs)
+        studies = list(studies)
+        for study in studies:
+            if study.folder is not None:
+                keep_threads(study.folder, series.jobs)
+        each = zip(_combinations(axes), studies, strict=True)
+        series.make([_labelled(run, one) for one, study in each for run in study.planned])
+    cells = []
+    for one, study in zip(_combinations(axes), studies, strict=True):
+        try:
+            cells.append(Cell(one, study.to_the_end(series)))
+        except Diverged as fault:
+            cells.append(Cell(one, None, str(fault)))
+    return cells
 
 
 def _name(method: str | Method) -> str:
@@ -268,12 +297,21 @@ def unfinished_of_grid(folder: Path) -> int:
 
 
 def resume_grid(
-    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+    folder: Path,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+    at_once: Jobs | None = None,
 ) -> Grid:
     """Go on with a grid: comparisons that were begun are resumed, missing ones are started."""
     axes, names, base = _read_grid(folder)
+    lanes = continued(folder, at_once)
+    every = list(zip(_combinations(axes), _scenarios(base, axes), _places(folder, axes), strict=True))
+    if lanes is not None:
+        series = Series(as_observer(observer), track, accept_changes=accept_changes, jobs=lanes)
+        studies = [begun(place) or begin(names, scenario, series, place) for _, scenario, place in every]
+        return _whole(axes, _cells(axes, studies, series, folder), folder)
     cells = []
-    every = zip(_combinations(axes), _scenarios(base, axes), _places(folder, axes), strict=True)
     for settings, scenario, place in every:
         try:
             if is_study(place) and (place / "scenario.toml").is_file():

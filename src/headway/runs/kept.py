@@ -45,7 +45,7 @@ class KeptRound:
 
 
 def is_due(scenario: Scenario, round: int) -> bool:
-    """Whether the state after a round is kept: every so many rounds, and before the last one."""
+    """Whether the state after a round is kept: of 20, after rounds 20, 40, …, and after the one before the last."""
     every = scenario.keep_checkpoints
     return every is not None and round < scenario.rounds and (round % every == 0 or round == scenario.rounds - 1)
 

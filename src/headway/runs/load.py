@@ -150,6 +150,7 @@ def _result(found: RunFolder, make_model: Callable[[], nn.Module], make_best: Ca
         cost=source.get("cost"),
         stopped=found.stopped,
         make_best=make_best,
+        make_split=lambda: splits.table_in(found.path),
     )
 
 

@@ -51,6 +51,16 @@ class _Left(ProgressColumn):
         return Text(clock, style="progress.remaining")
 
 
+def label_of(method: str, seed: int, executor: str) -> str:
+    """The label of a run's bar."""
+    return f"{method if len(method) <= 20 else method[:19] + '…'} · seed {seed} · {executor}"
+
+
+def speed(seconds: float) -> str:
+    """How fast rounds are that take this long."""
+    return f"{1 / seconds:.1f}/s" if 0 < seconds < 1 else f"{seconds:.1f} s each"
+
+
 _NAME = 12
 """How much room the label has at least."""
 
@@ -104,21 +114,23 @@ class Bar:
     def begins(self, experiment: Experiment, done: int, executor: str) -> None:
         scenario = experiment.scenario
         given, _, how = executor.partition(" (")
-        name, where = experiment.method.name, f"seed {scenario.seed} · {given}"
+        name = experiment.method.name
         self.headline = headline(record_of(experiment.task.headline), smoothed=True)
-        short = name if len(name) <= 20 else name[:19] + "…"
+        self.wakes()
+        self.say_task(experiment.task_in_words)
+        self._begin_run(scenario.rounds, done)
+        label = label_of(name, scenario.seed, given)
+        self.task = self.progress.add_task(label, total=scenario.rounds, completed=done, speed="", score="")
+        if how:
+            self.say_executor(executor)
+        if not self.quiet and not self.console.is_terminal:
+            self.print_line(f"{name} · seed {scenario.seed} · {given}: {scenario.rounds} rounds")
+
+    def wakes(self) -> None:
+        """The first round is near: bars take the place of the line that says what is waited for."""
         if self.waiting is not None:
             self.waiting.stop()
         self.progress.start()
-        self._say_task(experiment.task_in_words)
-        self._begin_run(scenario.rounds, done)
-        self.task = self.progress.add_task(
-            f"{short} · {where}", total=scenario.rounds, completed=done, speed="", score=""
-        )
-        if how and not self.quiet:
-            self._once(f"executor: {executor}; --executor {given} gives the same numbers elsewhere too")
-        if not self.quiet and not self.console.is_terminal:
-            self._print(f"{name} · {where}: {scenario.rounds} rounds")
 
     def _begin_run(self, rounds: int, done: int) -> None:
         """Show how far all runs are together. One that ended early counts as whole."""
@@ -144,13 +156,11 @@ class Bar:
         if self.all is not None:
             self.progress.advance(self.all)
         if self.headline.curve in record:
-            level = value_of(record, self.headline.curve)
-            score = f"{level:.1%}" if self.headline.percent else f"{level:.4g}"
+            score = self.headline.short(value_of(record, self.headline.curve))
             self.progress.update(self.task, score=f"{self.headline.name} {score}")
         elif "loss" in record:
             self.progress.update(self.task, score=f"loss {record['loss']:.4g}")
-        speed = f"{1 / seconds:.1f}/s" if seconds < 1 else f"{seconds:.1f} s each"
-        self.progress.update(self.task, completed=record["round"], speed=speed)
+        self.progress.update(self.task, completed=record["round"], speed=speed(seconds))
 
     def tell(self, message: str) -> None:
         self._once(f"headway: {message}")
@@ -158,14 +168,20 @@ class Bar:
     def _once(self, line: str) -> None:
         if line not in self.said:
             self.said.add(line)
-            self._print(line)
+            self.print_line(line)
 
-    def _say_task(self, task: str) -> None:
+    def say_task(self, task: str) -> None:
         """Once for all runs of a command; where two differ, both are printed."""
         if not self.quiet and task not in self.said:
             self.said.add(task)
-            self._print(f"task: {task}")
+            self.print_line(f"task: {task}")
 
-    def _print(self, line: str) -> None:
+    def say_executor(self, executor: str) -> None:
+        """Which executor was chosen, with how, and its name alone."""
+        if not self.quiet:
+            given = executor.partition(" (")[0]
+            self._once(f"executor: {executor}; --executor {given} gives the same numbers elsewhere too")
+
+    def print_line(self, line: str) -> None:
         """One line, however long: a command in it is there to be copied."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -245,6 +245,7 @@ _OTHERS = {
     "client_metric": _text,
     "client_quantiles": _numbers,
     "update_cosines": _numbers,
+    "accuracy_by_class": _by_class,
     "forgetting_by_class": _by_class,
 }
 """What is not a number."""

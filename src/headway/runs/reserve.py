@@ -62,7 +62,7 @@ def check_free(folder: Path) -> None:
 
 def give_back(folder: Path) -> None:
     """Remove a reserved folder in which no run has begun, so that the corrected command can have it."""
-    reserved = {"scenario.toml", "study.json", "grid.json"}
+    reserved = {"scenario.toml", "study.json", "grid.json", "jobs.json"}
     if {file.name for file in folder.iterdir()} <= reserved:
         for name in reserved:
             (folder / name).unlink(missing_ok=True)

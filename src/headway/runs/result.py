@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -20,12 +20,26 @@ from headway.measure.summary import summarise
 from headway.records import RoundRecord
 from headway.runs.costs import CostRecord
 from headway.runs.model_files import write_model
+from headway.runs.splits import SplitTable
 from headway.runs.summary import Summary
 from headway.runs.views import Picture, views
 from headway.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas
+
+
+def held(result: Result) -> Result:
+    """A result without its folder, which is about to be removed: model and clients' numbers are read now."""
+    model, clients = result.model, None if result.make_clients is None else result.make_clients()
+    best = result.best_model if result.scenario.keep_best and result.make_best is not None else None
+    return replace(
+        result,
+        folder=None,
+        make_model=lambda: model,
+        make_clients=lambda: clients,
+        make_best=None if best is None else lambda: best,
+    )
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class Result:
     callbacks: tuple[object, ...] = field(default=(), repr=False)
     """The callbacks that were given, as the run left them; a run that was loaded has none."""
     make_best: Callable[[], nn.Module] | None = field(default=None, repr=False)
+    make_split: Callable[[], SplitTable | None] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """`Result(fedacg on fashion, seed 0: accuracy 85.1 % after 80 rounds)`."""
@@ -116,6 +131,11 @@ class Result:
         names = None if self.records else ["round"]
         found = pandas.DataFrame(self.records, columns=names).set_index("round")
         return found.drop(columns="metrics", errors="ignore")
+
+    @cached_property
+    def split(self) -> SplitTable | None:
+        """How many samples of each class its clients have; None where that is not known."""
+        return None if self.make_split is None else self.make_split()
 
     def plot(self) -> Picture:
         """The curves over rounds and over bytes sent; a notebook shows it, `save(path)` writes it."""

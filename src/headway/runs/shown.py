@@ -69,11 +69,25 @@ class _Line:
         return self.text
 
 
+class NotebookPlace:
+    """A place in a notebook's output, which is not changed more often than helps."""
+
+    def __init__(self, display: ModuleType, content: object) -> None:
+        self._place = cast(_Display, display.display(content, display_id=True))
+        self._shown = 0.0
+
+    def show(self, content: object, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - self._shown >= _PAUSE:
+            self._place.update(content)
+            self._shown = time.monotonic()
+
+
 class NotebookProgress:
     """A line for each run in the cell that called it."""
 
     def __init__(self, display: ModuleType) -> None:
-        self._display = display
+        self.display = display
+        """IPython's module for showing things."""
         self._place: _Display | None = None
         self._shown = 0.0
         self._seconds = 0.0
@@ -86,7 +100,7 @@ class NotebookProgress:
         self._rounds, self._first, self._seconds, self._shown = scenario.rounds, done, 0.0, 0.0
         line = _Line(f"{self._name} · {done}/{self._rounds} rounds", done, self._rounds)
         self._last = line
-        self._place = cast(_Display, self._display.display(line, display_id=True))
+        self._place = cast(_Display, self.display.display(line, display_id=True))
 
     def round(self, record: RoundRecord) -> None:
         self._seconds += record["seconds_training"] + record["seconds_evaluation"]

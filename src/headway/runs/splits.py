@@ -2,6 +2,8 @@
 
 `rows` are the clients' rows one after another and `sizes` how many each has; the manifest has the fingerprints of the
 data they are rows of. Own data, passed as objects, has no rows that mean anything later: no split is written for it.
+Where a sample has one class, `class_counts` are those of up to 1,000 clients, for the picture of the split, and
+`class_names` what the classes are called.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import io
 import struct
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +21,56 @@ import torch
 from torch import Tensor
 
 from headway.data.columns import Column, Windows
-from headway.data.federation import Federation, Samples
+from headway.data.federation import Census, Federation, Samples
 from headway.engine.experiment import Experiment
 from headway.errors import DamagedRun, UserError
 from headway.runs.files import read_plain, write_atomically
 
 SAMPLED = 1000
+SHOWN = 1000
+"""Of how many clients the classes are known, at most: where there are more, they are evenly spaced by id."""
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
 """What reading a damaged archive raises."""
+
+
+@dataclass(frozen=True)
+class SplitTable:
+    """How many samples of each class clients have."""
+
+    clients: np.ndarray
+    """The clients that are in it, by id."""
+    counts: np.ndarray
+    """Samples, shape (clients, classes)."""
+    class_names: tuple[str, ...]
+    """What the classes are called; empty where nobody said it."""
+    sizes: np.ndarray
+    """n_i of all clients, also of those that are not in the table."""
+
+
+def _spaced(population: int) -> np.ndarray:
+    return np.unique(np.linspace(0, population - 1, min(population, SHOWN)).astype(int))
+
+
+def table_of(federation: Federation) -> SplitTable | None:
+    """The classes of a federation's clients; None where a sample has not one class, and where samples are not here."""
+    if not federation.is_labelled or federation.is_drawn or isinstance(federation.clients, Census):
+        return None
+    clients = _spaced(len(federation.clients))
+    counts = np.stack([federation.class_counts(int(client)) for client in clients])
+    return SplitTable(clients, counts, federation.class_names, federation.sizes)
+
+
+def table_in(folder: Path) -> SplitTable | None:
+    """The classes of a run's clients as its folder has them; None where it does not, as those of earlier versions."""
+    path = folder / "split.npz"
+    held = _read(path) if path.is_file() else {}
+    if not {"class_counts", "class_names"} <= held.keys():
+        return None
+    sizes, counts = held["sizes"], held["class_counts"]
+    clients = _spaced(len(sizes))
+    if counts.ndim != 2 or len(counts) != len(clients) or not np.array_equal(counts.sum(1), sizes[clients]):
+        raise DamagedRun(f"{path} is damaged: its classes are not those of its clients; put it back from a copy")
+    return SplitTable(clients, counts, tuple(map(str, held["class_names"])), sizes)
 
 
 def _old_fingerprint(federation: Federation) -> str:
@@ -58,6 +103,14 @@ def _held(federation: Federation) -> dict[str, np.ndarray]:
     }
 
 
+def _classes(federation: Federation) -> dict[str, np.ndarray]:
+    """What a split's file has beside the split, where a sample has one class."""
+    found = table_of(federation)
+    if found is None:
+        return {}
+    return {"class_counts": found.counts.astype(np.int32), "class_names": np.array(found.class_names, np.str_)}
+
+
 def _packed(arrays: dict[str, np.ndarray]) -> bytes:
     """An npz file whose bytes depend on the arrays only: NumPy's own carries the time."""
     file = io.BytesIO()
@@ -81,7 +134,7 @@ def write_or_check(folder: Path, experiment: Experiment, accept: bool = False, e
     if not accept:
         _check(path, experiment, now, expected in (None, digest))
     if accept or not path.is_file():
-        write_atomically(path, _packed(now))
+        write_atomically(path, _packed({**now, **_classes(experiment.federation)}))
     return digest
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +17,21 @@ from headway.measure.summary import common_target, over_seeds, summarise
 from headway.methods.method import Method
 from headway.methods.spelling import method as spelled
 from headway.runs.callbacks.hooks import copies
-from headway.runs.files import as_path, read_checked, slug, write_atomically, write_checked
+from headway.runs.files import as_path, read_checked, write_atomically, write_checked
 from headway.runs.folder import ROUNDS, UNCHECKED, failure, finished, seal, sealed
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import catalogue_method, checked_method
+from headway.runs.lanes.jobs import Jobs, continued, keep_threads
 from headway.runs.load import recorded
 from headway.runs.observer import Observer, Unwatched, as_observer
+from headway.runs.planned import PlannedRun
 from headway.runs.reserve import give_back, reserve
-from headway.runs.result import Result
+from headway.runs.result import Result, held
 from headway.runs.resume import check_lengthens, check_may_go_on, lengthen
-from headway.runs.series import PlannedRun, Series, seeded
+from headway.runs.series import Series, seeded
 from headway.runs.settings import TUNED
 from headway.runs.side_by_side import side_by_side
+from headway.runs.study_folder import check_different, check_folders, is_study, names_in, place_of_run, planned_runs
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, is_being_tuned, note_in, request_in, tuned_in
 from headway.runs.views import Picture, views
@@ -65,6 +69,12 @@ class Study:
 
     def _repr_html_(self) -> str:
         return views().html(self)
+
+    @property
+    def remarks(self) -> str:
+        """The note without what it says of runs that failed."""
+        before, _, after = self.note.partition("; ".join(self.failed)) if self.failed else (self.note, "", "")
+        return "; ".join(filter(None, (before.removesuffix("; "), after.removeprefix("; "))))
 
     @property
     def target(self) -> float | None:
@@ -140,43 +150,12 @@ def _short(result: Result) -> str:
     return "" if done >= rounds or result.stopped is not None else f"{done} of {rounds} rounds"
 
 
-def _place(folder: Path, name: str, seed: int) -> Path:
-    """The folder of one run of a study."""
-    return folder / slug(name) / f"seed-{seed}"
-
-
-def _check_folders(names: Sequence[str]) -> None:
-    """Refuse names whose folders would be the same: the second method would be taken for the first."""
-    taken: dict[str, str] = {}
-    for name in names:
-        own = slug(name)
-        if own in ("", ".", ".."):
-            raise UserError(f"'{name}' cannot be the name of a folder; give the method another: Method(…, name=…)")
-        if own in taken:
-            raise UserError(
-                f"'{taken[own]}' and '{name}' would be kept in one folder, '{own}'; give one of them another name"
-            )
-        taken[own] = name
-
-
-def _names(folder: Path) -> list[str]:
-    names = read_checked(folder / "study.json").get("methods")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{folder / 'study.json'} is damaged: it does not list methods")
-    return names
-
-
 def unfinished(folder: Path) -> int:
     """How many runs of a study are not finished."""
     if is_being_tuned(folder):
-        return len(_names(folder)) * scenario_in(folder).seeds
+        return len(names_in(folder)) * scenario_in(folder).seeds
     seeds = seeded(scenario_in(folder))
-    return sum(not finished(_place(folder, name, one.seed)) for name in _names(folder) for one in seeds)
-
-
-def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a comparison."""
-    return (folder / "study.json").is_file()
+    return sum(not finished(place_of_run(folder, name, one.seed)) for name in names_in(folder) for one in seeds)
 
 
 def compare(
@@ -186,6 +165,16 @@ def compare(
     out: str | Path | None = None,
 ) -> Study:
     """Run each method with each seed of the scenario; in `out`, where a folder is given."""
+    return begin(methods, scenario, series, out).to_the_end(series)
+
+
+def begin(
+    methods: Sequence[str | Method],
+    scenario: Scenario,
+    series: Series,
+    out: str | Path | None = None,
+) -> Begun:
+    """Check a study and reserve its folder; no run begins."""
     if isinstance(methods, str | Method):
         methods = [methods]
     if not isinstance(methods, list | tuple):
@@ -196,45 +185,67 @@ def compare(
     trackers(series.track, kept=out is not None)  # a mistake is reported before the folder is made
     copies(series.callbacks)
     folder = None if out is None else _reserved(as_path("out", out), chosen, [method.name for method in built])
-    try:
-        return run_all(built, chosen, folder, series)
-    except UserError:
-        if folder is not None:
-            give_back(folder)
-        raise
+    return Begun(built, chosen, folder)
 
 
-def check_different(names: Sequence[str]) -> None:
-    if not names:
-        raise UserError("methods is empty; give at least one, such as 'fedavg'")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"'{twice}' is given twice")
+@dataclass(frozen=True)
+class Begun:
+    """A study that is checked and has its folder, before any of its runs."""
+
+    methods: Sequence[Method]
+    scenario: Scenario
+    folder: Path | None
+
+    @property
+    def planned(self) -> list[PlannedRun]:
+        return planned_runs(self.methods, self.scenario, self.folder)
+
+    def to_the_end(self, series: Series) -> Study:
+        """Every run; the folder is given back where none could begin."""
+        try:
+            return run_all(self.methods, self.scenario, self.folder, series)
+        except UserError:
+            if self.folder is not None:
+                give_back(self.folder)
+            raise
 
 
 def _reserved(folder: Path, scenario: Scenario, names: Sequence[str]) -> Path:
-    _check_folders(names)
+    check_folders(names)
     return reserve(folder, scenario, names)
 
 
+def begun(folder: Path) -> Begun | None:
+    """The study in a folder, as far as it needs nothing from Python; None where there is none."""
+    if not is_study(folder) or not (folder / "scenario.toml").is_file():
+        return None
+    scenario, names = _of_catalogue(folder)
+    return Begun([spelled(name) for name in names], scenario, folder)
+
+
 def resume_study(
-    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+    folder: Path,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+    at_once: Jobs | None = None,
 ) -> Study:
     """Go on with a study: finished runs are loaded, interrupted ones resumed, missing ones started."""
     scenario, names = _of_catalogue(folder)
-    series = Series(as_observer(observer), track, accept_changes=accept_changes)
+    lanes = continued(folder, at_once)
+    series = Series(as_observer(observer), track, accept_changes=accept_changes, jobs=lanes)
     return run_all([spelled(name) for name in names], scenario, folder, series, tuned_in(folder))
 
 
 def _of_catalogue(folder: Path) -> tuple[Scenario, list[str]]:
     """The scenario and the methods of a study that needs nothing from Python; another is refused."""
-    scenario, names = scenario_in(folder), _names(folder)
+    scenario, names = scenario_in(folder), names_in(folder)
     own = [name for name in names if catalogue_method(name) is None]
     own += [f"its own {what}" for what in ("data", "model") if getattr(scenario, what) == "own"]
     if own:
         raise UserError(
             f"{folder} was made from Python with {', '.join(own)}; go on there with one of its runs: "
-            f"headway.resume('{_place(folder, names[0], scenario.seed)}', …)"
+            f"headway.resume('{place_of_run(folder, names[0], scenario.seed)}', …)"
         )
     return scenario, names
 
@@ -244,7 +255,7 @@ def lengthen_study(folder: Path, rounds: int) -> None:
     scenario, names = _of_catalogue(folder)
     if is_being_tuned(folder):
         raise UserError(f"{folder} is still being tuned; resume it first, and then go on to more rounds")
-    places = [_place(folder, name, one.seed) for name in names for one in seeded(scenario)]
+    places = [place_of_run(folder, name, one.seed) for name in names for one in seeded(scenario)]
     begun = [place for place in places if (place / "scenario.toml").is_file()]
     if rounds < scenario.rounds:
         raise UserError(f"rounds is {rounds}; {folder} has {scenario.rounds}, so give a larger number")
@@ -271,20 +282,24 @@ def run_all(
     note: str = "",
 ) -> Study:
     """Every run of a study; those that diverge are reported and left out. What was `tuned` has its own settings."""
-    settings = {one.method: one.settings for one in tuned}
+    if folder is None and series.jobs is not None:
+        with tempfile.TemporaryDirectory() as kept:
+            return _in_memory(run_all(methods, scenario, Path(kept), series, tuned, note))
+    planned = planned_runs(methods, scenario, folder, tuned)
+    if folder is not None:
+        keep_threads(folder, series.jobs)
+    series.make(planned)
     runs: dict[str, list[Result]] = {}
     failed: dict[str, Diverged] = {}
-    for method in methods:
-        for one in seeded(scenario.with_settings(settings.get(method.name, {}))):
-            place = _place(folder, method.name, one.seed) if folder else None
-            try:
-                result = series.run(PlannedRun(method, one, place))
-            except Diverged as fault:
-                failed[f"{method.name}, seed {one.seed}"] = fault
-                continue
-            except CallbackError as fault:
-                raise CallbackError(f"{method.name}, seed {one.seed}: {fault}") from fault
-            runs.setdefault(method.name, []).append(result)
+    for one in planned:
+        try:
+            result = series.run(one)
+        except Diverged as fault:
+            failed[one.name] = fault
+            continue
+        except CallbackError as fault:
+            raise CallbackError(f"{one.name}: {fault}") from fault
+        runs.setdefault(result.method, []).append(result)
     if not runs:
         which, cause = next(iter(failed.items()))
         raise Diverged(f"{which}: {cause}") from cause
@@ -293,6 +308,12 @@ def run_all(
         series.observer.tell(each)
     told = note or (note_in(folder) if folder is not None and tuned else "")
     return Study(runs, folder, "; ".join([*filter(None, [told]), *reported, *_stopped(runs)]), reported, tuple(tuned))
+
+
+def _in_memory(study: Study) -> Study:
+    """A study whose folder is about to be removed, with all that its results still need of it."""
+    runs = {name: [held(one) for one in seeds] for name, seeds in study.runs.items()}
+    return dataclasses.replace(study, runs=runs, folder=None)
 
 
 def _stopped(runs: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -310,7 +331,7 @@ def _places(folder: Path) -> list[Path]:
     """The run in a folder, those of a study in the order they were asked for, or those of a paper's column."""
     if is_study(folder):
         seeds = seeded(scenario_in(folder))
-        every = [_place(folder, name, one.seed) for name in _names(folder) for one in seeds]
+        every = [place_of_run(folder, name, one.seed) for name in names_in(folder) for one in seeds]
         return [place for place in every if any((place / name).is_file() for name in ("scenario.toml", ROUNDS))]
     if (folder / "scenario.toml").is_file():
         return [folder]

@@ -87,14 +87,38 @@ def conditions(problem: Problem, rounds: Rounds, eta: float) -> tuple[Condition,
     return (Condition("η ≤ (1−λ)²/(64KL(B²+1))", eta, eta <= most, f"eta of at most {most:.4g} does it"),)
 
 
+@dataclass(frozen=True)
+class Constants:
+    """What a rate is made of besides L, B and the numbers of rounds, steps and clients."""
+
+    d: float
+    """D = (F(θ⁰)−F*)/(1−λ)."""
+    m1: float
+    """M₁, M₁² = σ² + K(1−|S|/N)σ_g²: batches, and the sampling of clients."""
+    m2: float
+    """M₂ = σ²/K + σ_g²: how far local models go apart."""
+    a: float
+    """A = 1 + 4N(1−|S|/N)/((N−1)|S|) of the first text's Eq. 6: what drawing |S| of N clients costs; 1 with all."""
+
+
+def constants(problem: Problem, rounds: Rounds) -> Constants:
+    """The constants of Theorem 1's rate, and the first text's A."""
+    steps, absent = rounds.local_steps, 1 - rounds.cohort / rounds.clients
+    drawn = 4 * rounds.clients * absent / ((rounds.clients - 1) * rounds.cohort) if absent else 0.0
+    return Constants(
+        d=problem.gap / (1 - rounds.lam),
+        m1=(problem.sigma**2 + steps * absent * problem.sigma_g**2) ** 0.5,
+        m2=problem.sigma**2 / steps + problem.sigma_g**2,
+        a=1 + drawn,
+    )
+
+
 def rate(problem: Problem, rounds: Rounds) -> Rate:
-    """The rate of Theorem 1, D = (F(θ⁰)−F*)/(1−λ); its proof has no proximal term, and its own η."""
-    total, steps, share = rounds.rounds, rounds.local_steps, rounds.cohort / rounds.clients
+    """The rate of Theorem 1; its proof has no proximal term, and its own η."""
+    total, found = rounds.rounds, constants(problem, rounds)
     distance = problem.smoothness * problem.gap / (1 - rounds.lam)  # LD
-    first = (problem.sigma**2 + steps * (1 - share) * problem.sigma_g**2) ** 0.5
-    second = problem.sigma**2 / steps + problem.sigma_g**2
     return Rate(
-        sampling=first * distance**0.5 / (total * steps * rounds.cohort) ** 0.5,
-        drift=(distance * (1 - rounds.lam) ** 2) ** (2 / 3) * second ** (1 / 3) / (total + 1) ** (2 / 3),
+        sampling=found.m1 * distance**0.5 / (total * rounds.local_steps * rounds.cohort) ** 0.5,
+        drift=(distance * (1 - rounds.lam) ** 2) ** (2 / 3) * found.m2 ** (1 / 3) / (total + 1) ** (2 / 3),
         start=problem.b**2 * distance / total,
     )

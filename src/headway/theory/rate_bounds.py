@@ -37,7 +37,7 @@ def of_fedacg(request: Request, experiment: Experiment | None) -> Bounds:
         first = fedacg.largest_step_of_first_text(problem, rounds)
         limits.append(Limit("η of the first text's Theorem 2", first, practice))
     limits.append(Limit("λ for this rate, Theorem 1", fedacg.largest_lam(problem, rounds, practice), rounds.lam))
-    rate = fedacg.rate(problem, rounds)
+    rate, made = fedacg.rate(problem, rounds), fedacg.constants(problem, rounds)
     return Bounds(
         method=request.method,
         problem=scenario,
@@ -49,6 +49,10 @@ def of_fedacg(request: Request, experiment: Experiment | None) -> Bounds:
             "B": problem.b,
             "gap": problem.gap,
             "K": steps,
+            "D": made.d,
+            "M1": made.m1,
+            "M2": made.m2,
+            "A": made.a,
         },
         limits=tuple(limits),
         rates={"sampling and batches": rate.sampling, "drift": rate.drift, "start": rate.start},

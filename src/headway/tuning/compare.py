@@ -22,10 +22,13 @@ from headway.runs.callbacks.hooks import Callbacks, copies
 from headway.runs.files import as_path, slug
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.given import Clients, Metrics, OwnObjects, own_settings, split_settings
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
+from headway.runs.lanes.made import Crew
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.reserve import give_back, reserve
 from headway.runs.series import Series
 from headway.runs.study import Study
+from headway.runs.study_folder import check_different, is_study
 from headway.runs.trackers.tracking import trackers
 from headway.runs.tuned import Tuned, note_of
 from headway.scenario import Scenario, scenario_of
@@ -60,6 +63,8 @@ def compare(
     observer: Observer | None = None,
     callbacks: Callbacks = (),
     track: str | Sequence[str] = (),
+    jobs: int | str | None = None,
+    devices: str | Sequence[str] | None = None,
     **settings: Unpack[Settings],
 ) -> Study:
     """Run each method with each seed of the scenario; `model`, `clients` and `test` are those of `simulate`.
@@ -73,16 +78,19 @@ def compare(
     grid each has the papers'. The comparison then trains on all samples and is judged on the test set. In `out` the
     same call goes on where it stopped.
 
+    `jobs` is how many runs are made at the same time, each in its own process, or "auto"; `devices` are where, such as
+    "cuda:0-7". The numbers are the same for any number of jobs.
+
     >>> compare(["fedavg", "fedacg"], rounds=30, seeds=3).summary()
     >>> compare(["fedavg", Method(server=mine, name="mine")], rounds=30).summary()
     >>> compare(["fedavg", "fedacg"], tune_budget=600, grid={"rate": [0.02, 0.05, 0.1]}, rounds=80).tuned
     """
-    watching = as_observer(observer)
+    watching, at_once = as_observer(observer), jobs_of(jobs, devices)
     given, own = split_settings(
         settings, model=model, clients=clients, test=test, task=task, metrics=metrics, padding=padding
     )
     given |= own_settings(own)
-    series = Series(watching, track, own, callbacks=callbacks)
+    series = Series(watching, track, own, callbacks=callbacks, jobs=at_once)
     if tune_budget is None:
         if grid is not None:
             raise UserError("grid is what tuning tries; give tune_budget too, or leave grid out")
@@ -97,11 +105,16 @@ def compare(
     place = as_path("out", out)
     if not plan.holds(place):
         reserve(place, plan.compared, [one.method for one in plan.requests], plan.about)
+    series.jobs = continued(place, at_once)
     return _tuned_and_compared(plan, place, series, observer)
 
 
 def resume_tuning(
-    folder: Path, observer: Observer | None = None, track: str | Sequence[str] = (), accept_changes: bool = False
+    folder: Path,
+    observer: Observer | None = None,
+    track: str | Sequence[str] = (),
+    accept_changes: bool = False,
+    at_once: Jobs | None = None,
 ) -> Study:
     """Go on with a comparison that stopped in its tuning, and then compare."""
     about = tuned.request_in(folder)
@@ -114,11 +127,13 @@ def resume_tuning(
     assert isinstance(grids, dict), "a checksum is over it"
     scenario = scenario_in(folder).with_settings({"validation": about["validation"]})
     plan = Plan.of(grids, scenario, about["budget"], {}, {})
-    series = Series(observer or Unwatched(), track, accept_changes=accept_changes)
+    lanes = continued(folder, at_once)
+    series = Series(observer or Unwatched(), track, accept_changes=accept_changes, jobs=lanes)
     return _tuned_and_compared(plan, folder, series, observer)
 
 
 def _tuned_and_compared(plan: Plan, folder: Path, series: Series, observer: Observer | None) -> Study:
+    keep_threads(folder, series.jobs)
     if tuned.is_being_tuned(folder):
         try:
             tuned.write_tuned(folder, plan.tuned(folder / FOLDER, series, observer))
@@ -200,7 +215,7 @@ class Plan:
 
     def holds(self, folder: Path) -> bool:
         """Whether a folder is that of the same comparison, so that it goes on there."""
-        if not (folder / "scenario.toml").is_file() or not study.is_study(folder):
+        if not (folder / "scenario.toml").is_file() or not is_study(folder):
             return False
         about = tuned.request_in(folder)
         same = about is not None and {name: about.get(name) for name in self.about} == self.about
@@ -212,20 +227,19 @@ class Plan:
         `observer` hears which candidate is trained.
         """
         found: list[Tuned] = []
-        alone = dataclasses.replace(series, track=(), callbacks=())
-        for place, request in enumerate(self.requests, 1):
-            plan = self.stages[request.method]
-            own = folder / slug(request.method)
-            rounds = spent(plan, request.scenario.seeds)
-            if observer is not None:
-                which = f"method {place} of {len(self.requests)}"
-                observer.tell(f"tuning {request.method}, {which}: {rounds} rounds in all")
-            made = "headway compare … --tune-budget; its folder has the settings"
-            sweep = sweep_in(
-                dataclasses.replace(request, made_by=made), _candidates(request), plan, own, alone, observer
-            )
-            write_tables(sweep, own)
-            found.append(_chosen(sweep, rounds, f"{FOLDER}/{own.name}" if kept else ""))
+        with dataclasses.replace(series, track=(), callbacks=(), crew=Crew()) as alone:
+            for place, request in enumerate(self.requests, 1):
+                plan = self.stages[request.method]
+                own = folder / slug(request.method)
+                rounds = spent(plan, request.scenario.seeds)
+                if observer is not None:
+                    which = f"method {place} of {len(self.requests)}"
+                    observer.tell(f"tuning {request.method}, {which}: {rounds} rounds in all")
+                made = "headway compare … --tune-budget; its folder has the settings"
+                asked = dataclasses.replace(request, made_by=made)
+                sweep = sweep_in(asked, _candidates(request), plan, own, alone, observer)
+                write_tables(sweep, own)
+                found.append(_chosen(sweep, rounds, f"{FOLDER}/{own.name}" if kept else ""))
         return found
 
 
@@ -259,7 +273,7 @@ def _check_names(methods: Sequence[object]) -> None:
     if own is not None:
         name = own.name if isinstance(own, Method) else shown(own)
         raise UserError(f"'{name}' is no name of the catalogue; tune_budget tunes methods by their names only")
-    study.check_different([str(one).strip() for one in methods])
+    check_different([str(one).strip() for one in methods])
     kinds: dict[tuple[str, ...], str] = {}
     for one in map(str, methods):
         kind = tuple(piece.partition(":")[0] for piece in pieces(one))

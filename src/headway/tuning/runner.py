@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headway.data.sources.files import Missing
 from headway.engine.building import build
-from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory
+from headway.errors import DamagedRun, Diverged, MachineError, OutOfMemory, UserError
 from headway.measure.headline import SMOOTHED, Headline, headline, metrics_of
 from headway.methods.spelling import method as spelled
 from headway.records import MetricRecord, RoundRecord, value_of
@@ -20,8 +20,9 @@ from headway.runs.folder import read as read_folder
 from headway.runs.folder import scenario as scenario_in
 from headway.runs.job import check_unchanged
 from headway.runs.observer import Observer
+from headway.runs.planned import PlannedRun
 from headway.runs.resume import lengthen
-from headway.runs.series import PlannedRun, Series, seeded
+from headway.runs.series import Series, seeded
 from headway.scenario import Scenario
 from headway.tuning.grid import Candidate
 from headway.tuning.halving import Stage
@@ -46,15 +47,36 @@ class Runner:
         trials = {one.number: Trial(one) for one in every}
         alive = list(every)
         for number, stage in enumerate(stages, 1):
+            self._make(alive, stage.rounds, number, len(stages))
             for place, one in enumerate(alive, 1):
                 which = f"candidate {place} of {len(alive)}, to round {stage.rounds}"
                 several = f", stage {number} of {len(stages)}" if len(stages) > 1 else ""
-                self._tell(f"{one.label}: {which}{several}")
+                if self.series.jobs is None:
+                    self._tell(f"{one.label}: {which}{several}")
                 trials[one.number] = self._trial(trials[one.number], stage.rounds)
             if number < len(stages):
                 alive = self._survivors([trials[one.number] for one in alive], stages[number].candidates)
         going_on = {one.number for one in alive}
         return [_ended(trial, trial.candidate.number in going_on) for trial in trials.values()]
+
+    def _make(self, alive: Sequence[Candidate], rounds: int, number: int, stages: int) -> None:
+        """Train all candidates of a stage at the same time, where jobs are given."""
+        if self.series.jobs is None:
+            return
+        self._tell(f"stage {number} of {stages}: {len(alive)} candidates, to round {rounds}")
+        planned = []
+        for one in alive:
+            with contextlib.suppress(UserError):  # settings that cannot be are told of in its turn
+                for scenario in seeded(self.scenario.with_settings(one.settings)):
+                    folder = self._folder(one, scenario)
+                    if (folder / "diverged.json").is_file():
+                        continue
+                    run = PlannedRun(one.method, scenario.changed(rounds=rounds), folder, one.label)
+                    if run.is_begun and scenario_in(folder).rounds < rounds:
+                        lengthen(folder, rounds)
+                    if not run.is_begun or scenario_in(folder).rounds == rounds:
+                        planned.append(run)
+        self.series.make(planned)
 
     def ran(self, every: Sequence[Candidate]) -> tuple[Scenario, ...]:
         """The scenarios of the runs that were begun."""

@@ -20,6 +20,7 @@ from headway.data.own_samples import Padding
 from headway.errors import UserError, shown
 from headway.runs.files import as_path, slug, write_checked
 from headway.runs.given import Clients, Metrics, OwnObjects, split_settings
+from headway.runs.lanes.jobs import Jobs, continued, jobs_of, keep_threads
 from headway.runs.observer import Observer, Unwatched, as_observer
 from headway.runs.resume import check_lengthens
 from headway.runs.series import Series
@@ -47,6 +48,8 @@ def sweep(
     padding: Padding = None,
     out: str | Path | None = None,
     observer: Observer | None = None,
+    jobs: int | str | None = None,
+    devices: str | Sequence[str] | None = None,
     **settings: Unpack[Settings],
 ) -> Sweep:
     """Train every candidate of a grid and choose the best by held-out samples of the clients.
@@ -55,8 +58,10 @@ def sweep(
     >>> sweep("fedacg", "papers", "cifar10/dir0.3/100x5%", budget=5000, out="runs/tuned")
 
     `budget` is the number of rounds of all candidates together (successive halving); else each gets the scenario's.
-    `out` keeps the runs: the same call goes on where it stopped.
+    `out` keeps the runs: the same call goes on where it stopped. `jobs` and `devices` are as of `compare`: the
+    candidates of a stage are trained at the same time.
     """
+    at_once = jobs_of(jobs, devices)
     if not isinstance(method, str):
         raise UserError("a sweep takes a method by its name, such as 'fedacg': its arguments are what is tried")
     if observer is not None:
@@ -67,8 +72,8 @@ def sweep(
     request = Request.checked(method, grid, scenario, _whole(budget), named, sorted(own))
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
-            return dataclasses.replace(_run(request, Path(folder), own, observer), folder=None)
-    return _run(request, as_path("out", out), own, observer)
+            return dataclasses.replace(_run(request, Path(folder), own, observer, at_once), folder=None)
+    return _run(request, as_path("out", out), own, observer, at_once)
 
 
 def _whole(budget: object) -> int | None:
@@ -86,12 +91,13 @@ def default_folder(
     return Path("runs", "sweep", f"{slug(request.method)[:40]}-{digest}")
 
 
-def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None) -> Sweep:
+def _run(request: Request, out: Path, own: OwnObjects, observer: Observer | None, jobs: Jobs | None) -> Sweep:
     """The sweep in a folder, from its start or from where it stopped."""
     every = candidates(request.method, request.grid, request.scenario)
     plan = stages(len(every), request.scenario.seeds, request.scenario.rounds, request.budget)
     check_plan(every, plan, request.scenario)
-    return sweep_in(request, every, plan, out, Series(observer or Unwatched(), own=own), observer)
+    with Series(observer or Unwatched(), own=own, jobs=continued(out, jobs)) as series:
+        return sweep_in(request, every, plan, out, series, observer)
 
 
 def check_plan(every: Sequence[Candidate], plan: Sequence[Stage], scenario: Scenario) -> None:
@@ -111,6 +117,7 @@ def sweep_in(
     """The sweep of these candidates in these stages, in a folder, from its start or from where it stopped."""
     about = request.about()
     reserve(out, about)
+    keep_threads(out, series.jobs)
     runner = Runner(request.scenario, out, series, observer)
     trials = runner.all_stages(every, plan)
     found = Sweep(

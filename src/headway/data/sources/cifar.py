@@ -53,6 +53,7 @@ CIFAR10 = Layout(
     profiles={
         "acg24": Normalisation(_CIFAR10_MEAN, _OLD_STD),
         "gradma-code": Normalisation(_CIFAR10_MEAN, _OLD_STD),
+        "fl-simulator": Normalisation((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
     },
 )
 
@@ -71,6 +72,7 @@ CIFAR100 = Layout(
         "agm21": Normalisation(_CIFAR10_MEAN, _OLD_STD),
         "acg24": Normalisation((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
         "gradma-code": Normalisation((0.50708, 0.48655, 0.44092), (0.26733, 0.25644, 0.27615)),
+        "fl-simulator": Normalisation((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     },
 )
 

@@ -34,3 +34,6 @@ class adagrad:
         v = state["v"] + delta.map(torch.square)
         step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
         return model + self.server_rate * step, {"m": m, "v": v}
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        return state["m"]

@@ -39,5 +39,5 @@ class adam:
         step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
         return model + self.server_rate * step, {"m": m, "v": v}
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return state["m"]

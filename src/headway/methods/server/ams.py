@@ -39,3 +39,6 @@ class ams:
         top = state["top"].zip(v, torch.maximum)
         step = m.zip(top, lambda first, second: first / (second.sqrt() + self.eps))
         return model + self.server_rate * step, {"m": m, "v": v, "top": top}
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        return state["m"]

@@ -33,5 +33,5 @@ class direction_mean:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"direction": uploads.mean["direction"]}
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return -state["direction"]

@@ -33,3 +33,6 @@ class drift_momentum:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         m = uploads.mean["delta"] * (-1 / uploads.rate) + (self.momentum - self.local_momentum) * state["pull"]
         return model.plus(-self.server_rate * uploads.rate, m), {"pull": m}
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        return -state["pull"]

@@ -33,5 +33,5 @@ class gradient_momentum:
         fresh = (1 - self.momentum) * uploads.mean["gradient"]
         return model, {"statistics": self.momentum * state["statistics"] + fresh}
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return -state["statistics"]

@@ -31,5 +31,5 @@ class interpolation:
         moved = uploads.sent["model"] + self.server_rate * uploads.mean["delta"]
         return moved, {"momentum": moved - model}
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return state["momentum"]

@@ -45,5 +45,5 @@ class momentum:
             after["rate"] = torch.full_like(state["rate"], uploads.rate)
         return model.plus(self.server_rate, m), after
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return state["momentum"]

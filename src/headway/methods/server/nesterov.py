@@ -29,3 +29,7 @@ class nesterov:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         v = model.plus(self.server_rate, uploads.mean["delta"])
         return v + self.momentum * (v - state["v"]), {"v": v}
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        """θ − v = β(v − v of the round before): 0 before the first round, and always where β is 0."""
+        return model - state["v"]

@@ -52,3 +52,6 @@ class past_motion:
             "rounds": torch.full_like(state["rounds"], played),
             "motion": motion,
         }
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        return -state["motion"]

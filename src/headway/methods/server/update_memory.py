@@ -97,7 +97,7 @@ class update_memory:
             return project_rows(m, rows, count)
         return joined([project_rows(one, part, count) for one, part in zip(by_tensor(m), by_tensor(rows), strict=True)])
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return -state["momentum"]
 
     def measures(self, state: ServerState) -> dict[str, Tensor]:

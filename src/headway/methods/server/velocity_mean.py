@@ -32,5 +32,5 @@ class velocity_mean:
     def update(self, model: Vector, uploads: Uploads, state: ServerState) -> tuple[Vector, ServerState]:
         return model, {"velocity": uploads.mean["velocity"]}
 
-    def heading(self, state: ServerState) -> Vector:
+    def heading(self, model: Vector, state: ServerState) -> Vector:
         return state["velocity"]

@@ -37,3 +37,6 @@ class yogi:
         v = state["v"].zip(square, lambda old, new: old - (1 - self.beta2) * new * torch.sign(old - new))
         step = m.zip(v, lambda first, second: first / (second.sqrt() + self.eps))
         return model + self.server_rate * step, {"m": m, "v": v}
+
+    def heading(self, model: Vector, state: ServerState) -> Vector:
+        return state["m"]

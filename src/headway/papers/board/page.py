@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from string import Template
 
 from headway.papers.board.cells import Board, BoardCell, BoardItem
-from headway.report.page.parts import embedded, text_of
+from headway.report.page.parts import framed, text_of
 
 _HERE = Path(__file__).parent
 
@@ -25,18 +24,16 @@ def page(board: Board) -> str:
     """The whole page as HTML."""
     items, cells = board["items"], board["cells"]
     links = {(item["item"], item["scale"]): item["links"] for item in items}
-    return Template(text_of("board.html", _HERE)).substitute(
+    content = Template(text_of("board.html", _HERE)).substitute(
         lead=_lead(items),
         tiles=_tiles(items, cells),
         cells=_cells(cells, links),
         legend=_LEGEND,
         items=_items(items),
         made=_made(items),
-        version=escape(metadata.version("headway")),
-        data=embedded({"cells": cells}),
-        style=f"{text_of('page.css')}\n{text_of('board.css', _HERE)}",
-        script=f"{text_of('common.js')}\n{text_of('board.js', _HERE)}",
     )
+    style, script = text_of("board.css", _HERE), text_of("board.js", _HERE)
+    return framed("Measured beside printed", content, {"cells": cells}, [style], [script])
 
 
 def _lead(items: Sequence[BoardItem]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headway.papers.figures.cells import FigureData
 from headway.papers.figures.curves import curves, deviation, iterations
 from headway.papers.figures.inside import local_models
+from headway.papers.figures.language import tokens
 from headway.papers.figures.layout import RED
 from headway.papers.figures.sweeps import bars, crossings, heat, sweep
 from headway.papers.plan import TINY, Plan
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, Callable[[Figure, FigureData], list[str]]] = {
     "curves": curves,
     "iterations": iterations,
+    "tokens": tokens,
     "crossings": crossings,
     "deviation": deviation,
     "sweep": sweep,

@@ -7,6 +7,7 @@ from headway.papers.footnotes import footnotes
 from headway.papers.measurements import parse_measure
 from headway.papers.plan import TINY, Plan
 from headway.papers.reproduce import Outcomes
+from headway.papers.table.statements import findings, orders
 from headway.scenario import Scenario
 
 
@@ -86,5 +87,6 @@ def _lags(round: float, scenario: Scenario) -> bool:
 
 
 def below(plan: Plan, outcomes: Outcomes) -> list[str]:
-    """The lines below a table: what its marks mean, then the caption."""
-    return [*footnotes(plan, outcomes), caption(plan, outcomes)]
+    """The lines below a table: its order, what it says of statements, what its marks mean, then the caption."""
+    found = [*orders(plan, outcomes), *(one.line for one in findings(plan, outcomes))]
+    return [*found, *footnotes(plan, outcomes), caption(plan, outcomes)]

@@ -11,7 +11,7 @@ from headway.papers.reproduce import Outcomes
 from headway.papers.table.captions import below, title
 from headway.papers.table.entries import entries
 from headway.papers.table.sheets import Sheet, sheets
-from headway.report.tables import tex
+from headway.report.tables import NEEDS_BOOKTABS, tabular
 
 
 def _parts(sheet: Sheet, width: int) -> list[list[int]]:
@@ -65,17 +65,12 @@ def markdown(plan: Plan, outcomes: Outcomes) -> str:
 
 
 def latex(plan: Plan, outcomes: Outcomes) -> str:
-    lines = [f"% {title(plan)}"]
+    lines = [f"% {title(plan)}", NEEDS_BOOKTABS]
     for sheet in sheets(plan, entries(plan, outcomes)):
-        lines += [f"% {sheet.title}", r"\begin{tabular}{l" + "r" * (len(sheet.head) - 1) + "}", r"\hline"]
-        lines += [" & ".join(_in_latex(text) for text in sheet.head) + r" \\", r"\hline"]
-        for line in sheet.lines:
-            texts = (
-                rf"\textbf{{{_in_latex(text)}}}" if at in line.best else _in_latex(text)
-                for at, text in enumerate(line.texts)
-            )
-            lines.append(" & ".join(texts) + r" \\")
-        lines += [r"\hline", r"\end{tabular}"]
+        bold = {(row, at) for row, line in enumerate(sheet.lines) for at in line.best}
+        body = [line.texts for line in sheet.lines]
+        made = tabular("l" + "r" * (len(sheet.head) - 1), sheet.head, body, bold)
+        lines += [f"% {sheet.title}", *map(_with_commands, made)]
     return "\n".join([*lines, *(f"% {line}" for line in below(plan, outcomes))]) + "\n"
 
 
@@ -83,8 +78,9 @@ _COMMANDS = {"×": r"$\times$", "β": r"$\beta$", "λ": r"$\lambda$", "γ": r"$\
 _COMMANDS |= {"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}"}
 
 
-def _in_latex(text: str) -> str:
-    made = tex(text).replace("> ", "$>$ ")
+def _with_commands(line: str) -> str:
+    """A line of a LaTeX table, whose signs are commands of mathematics."""
+    made = line.replace("> ", "$>$ ")
     for character, command in _COMMANDS.items():
         made = made.replace(character, command)
     return made

@@ -36,10 +36,11 @@ def _digits(entry: Entry) -> int:
     """How many digits are printed after the point: a mean of counts has one."""
     if parse_measure(entry.measure)[0].counts:
         return 0 if len(entry.seeds) == 1 else 1
-    return 4 if entry.measure.startswith("global_loss") else 2
+    digits = {"global_loss": 4, "bits": 3, "received_bits": 3}
+    return digits.get(entry.measure.partition("@")[0], 2)
 
 
-def _measured(entry: Entry) -> str:
+def measured(entry: Entry) -> str:
     """`84.20 ± 0.31`; `failed`; `500+` where a target was not reached in 500 rounds."""
     if entry.state:
         return entry.state
@@ -93,7 +94,7 @@ def _sub_columns(plan: Plan, column: Column, name: str, group: Sequence[Entry]) 
     cell = next(cell for cell in plan.cells if cell.column.name == column.name)
     title = heading(name)
     read = plan.read_as(cell, name)
-    parts: dict[str, Writer] = {title if read == name else f"{title} as {heading(read)}": _measured}
+    parts: dict[str, Writer] = {title if read == name else f"{title} as {heading(read)}": measured}
     if any(key[1:] == (column.name, name) for key in plan.preset.numbers):
         parts |= {"paper": lambda entry: str(entry.published), "gap": lambda entry: _gap(entry, scaled)}
         parts["seeds explain"] = lambda entry: _verdict(entry, scaled)

@@ -93,12 +93,5 @@ def _of_cell(cell: Cell) -> str:
 
 def _latex(grid: Grid) -> str:
     head, body, bold = table(grid)
-    lines = [r"\begin{tabular}{" + "l" * len(grid.axes) + "r" * len(methods(grid)) + "}", r"\hline"]
-    lines += [" & ".join(map(tables.tex, head)) + r" \\", r"\hline"]
-    for row, texts in enumerate(body):
-        cells = (
-            rf"\textbf{{{tables.tex(text)}}}" if (row, at) in bold else tables.tex(text)
-            for at, text in enumerate(texts)
-        )
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", f"% {lead(grid).words}"]) + "\n"
+    lines = tables.tabular("l" * len(grid.axes) + "r" * len(methods(grid)), head, body, bold)
+    return "\n".join([tables.NEEDS_BOOKTABS, *lines, f"% {lead(grid).words}"]) + "\n"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from string import Template
 
 import numpy as np
 
 from headway.data.participation import in_words
+from headway.measure.headline import Headline
 from headway.report.grid.cells import Drawn, curves, heat, lead, limits, methods, places, studies
-from headway.report.page.parts import look, swatch, text_of
+from headway.report.page.parts import Sheet, chart, framed, legend, look, name_cell, text_of
 from headway.report.page.parts import written as save_page
 from headway.report.page.sections import comparison, legend_of_table, notes
 from headway.report.tables import caption
@@ -28,22 +28,25 @@ def page(grid: Grid, links: Mapping[int, str]) -> str:
     first, names = lead(grid), methods(grid)
     drawn = [curves(cell, first) for cell in grid.cells]
     scale = limits(drawn)
-    panels = "\n".join(_panel(cell, names, one, scale) for cell, one in zip(grid.cells, drawn, strict=True))
-    return Template(text_of("grid.html", _HERE)).substitute(
-        title=escape(f"{len(names)} methods in {len(grid.cells)} scenarios"),
+    title = f"{len(names)} methods in {len(grid.cells)} scenarios"
+    panels = "\n".join(
+        _panel(number, cell, names, one, scale, first.words)
+        for number, (cell, one) in enumerate(zip(grid.cells, drawn, strict=True))
+    )
+    content = Template(text_of("grid.html", _HERE)).substitute(
+        title=escape(title),
         caption=escape(_caption(grid)),
-        failed="".join(f'<p class="note">{escape(line)}</p>' for line in grid.failed),
-        legend="".join(f"<span>{swatch(number)}{escape(name)}</span>" for number, name in enumerate(names)),
+        failed="".join(f'<p class="warning">{escape(line)}</p>' for line in grid.failed),
+        legend=legend(dict(enumerate(names))),
         across=places(grid)[1],
         panels=panels,
         measure=escape(first.words),
         heat=_heat(grid),
         scenarios="\n".join(_scenario(number, cell, links) for number, cell in enumerate(grid.cells)),
         legend_of_table=escape(legend_of_table(studies(grid)[0].summary())),
-        version=escape(metadata.version("headway")),
-        style=text_of("page.css") + "\n" + text_of("grid.css", _HERE),
-        script=text_of("common.js"),
     )
+    sheets = {_name(number): _sheet(names, one, first) for number, one in enumerate(drawn) if one}
+    return framed(title, content, {"sheets": sheets}, styles=[text_of("grid.css", _HERE)])
 
 
 def write_page(grid: Grid, path: Path, links: Mapping[int, str]) -> Path:
@@ -61,7 +64,30 @@ def _caption(grid: Grid) -> str:
     return f"{', '.join(words)}. Varied: {axes}."
 
 
-def _panel(cell: Cell, names: list[str], drawn: Mapping[str, Drawn], scale: tuple[float, float, float]) -> str:
+def _name(number: int) -> str:
+    """The name of a scenario's panel, and of its numbers."""
+    return f"curves-{number + 1:02d}"
+
+
+def _sheet(names: list[str], drawn: Mapping[str, Drawn], first: Headline) -> Sheet:
+    """The numbers of a panel: a line for each method and round."""
+    rows: list[list[object]] = []
+    for name, one in drawn.items():
+        stds = [None] * len(one.mean) if one.std is None else [float(f"{value:.6g}") for value in one.std]
+        for round, mean, std in zip(one.rounds, one.mean, stds, strict=True):
+            rows.append([name, int(round), float(f"{mean:.6g}"), std])
+    keys = [(names.index(name), name) for name in drawn]
+    return {"head": ["method", "round", first.words, "deviation"], "rows": rows, "keys": keys}
+
+
+def _panel(
+    place: int,
+    cell: Cell,
+    names: list[str],
+    drawn: Mapping[str, Drawn],
+    scale: tuple[float, float, float],
+    measure: str,
+) -> str:
     """The curves of one scenario as SVG, whose colours are those of the page's light or dark style."""
     last, low, high = scale
     right, bottom = _WIDTH - 8, _HEIGHT - _BELOW
@@ -93,11 +119,12 @@ def _panel(cell: Cell, names: list[str], drawn: Mapping[str, Drawn], scale: tupl
     if not drawn:
         parts.append(f'<text x="{_WIDTH / 2:.0f}" y="{_HEIGHT / 2:.0f}">no run</text>')
     ends = "; ".join(f"{name} ends at {one.mean[-1]:.2f}" for name, one in drawn.items())
-    return (
-        f"<figure><figcaption>{'<br>'.join(escape(f'{name}={value}') for name, value in cell.settings.items())}"
-        f'</figcaption><svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(cell.label)}: {escape(ends)}">{"".join(parts)}</svg></figure>'
+    svg = (
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(cell.label)}: {escape(ends)}">{"".join(parts)}</svg>'
     )
+    caption = "<br>".join(escape(f"{name}={value}") for name, value in cell.settings.items())
+    return chart(_name(place), svg, caption, f"{measure} over communication rounds\n{cell.label}")
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -115,7 +142,7 @@ def _heat(grid: Grid) -> str:
     body = []
     for number, (name, cells) in enumerate(zip(methods(grid), heat(grid), strict=True)):
         line = "".join(_shade(text, share) for text, share in cells)
-        body.append(f"<tr><td>{swatch(number)}{escape(name)}</td>{line}</tr>")
+        body.append(f"<tr>{name_cell(name, number)}{line}</tr>")
     return (
         f'<div class="wide"><table class="heat"><thead><tr><th scope="col">method</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
@@ -131,7 +158,7 @@ def _shade(text: str, share: float | None) -> str:
 
 def _scenario(number: int, cell: Cell, links: Mapping[int, str]) -> str:
     if cell.study is None:
-        return f'<h3>{escape(cell.label)}</h3><p class="note">{escape(cell.failure)}</p>'
+        return f'<h3>{escape(cell.label)}</h3><p class="warning">{escape(cell.failure)}</p>'
     rows, scenario = cell.study.summary(), next(iter(cell.study.runs.values()))[0].scenario
     link = f' <a href="{escape(links[number])}">its page</a>' if number in links else ""
     return (

@@ -9,6 +9,8 @@ from pathlib import Path
 from headway.analysis.inside import Analysis
 from headway.analysis.written import of_run
 from headway.report.inside.pictures import as_svg, pictures
+from headway.report.inside.sheets import of_pictures
+from headway.report.page.parts import Sheet, chart
 from headway.runs.study import Study
 
 _ABOUT = {
@@ -23,15 +25,23 @@ _ABOUT = {
 }
 
 
-def section(study: Study) -> str:
-    """The whole section; nothing where no run was analysed."""
-    found = [
+Analyses = list[tuple[str, Analysis]]
+"""The last analysis of each analysed run, and whose it is."""
+
+
+def analyses(study: Study) -> Analyses:
+    """What is known of the local models of a study's runs."""
+    return [
         (f"{name}, seed {one.scenario.seed}", analysis)
         for name, seeds in study.runs.items()
         for one in seeds
         if one.folder is not None
         for analysis in of_run(Path(one.folder))[-1:]
     ]
+
+
+def section(found: Analyses) -> str:
+    """The whole section; nothing where no run was analysed."""
     if not found:
         return ""
     blocks = "\n".join(_block(label, one, number, len(found) == 1) for number, (label, one) in enumerate(found))
@@ -39,6 +49,20 @@ def section(study: Study) -> str:
         '<section aria-labelledby="h-inside">\n<h2 id="h-inside">Local models</h2>\n'
         f"{_table(found)}\n{blocks}\n</section>\n"
     )
+
+
+def sheets(found: Analyses) -> dict[str, Sheet]:
+    """The numbers of the section's pictures, by the pictures' names."""
+    return {
+        _name(number, name): {"head": head, "rows": rows, "keys": []}
+        for number, (_, one) in enumerate(found)
+        for name, (head, rows) in of_pictures(one).items()
+        if name in _ABOUT
+    }
+
+
+def _name(number: int, picture: str) -> str:
+    return f"local-models-{number + 1}-{picture}"
 
 
 def _table(found: Sequence[tuple[str, Analysis]]) -> str:
@@ -63,8 +87,8 @@ def _block(label: str, one: Analysis, number: int, open_: bool) -> str:
         f"{label}, round {one.round}: {len(one.clients)} of {one.cohort} local models, {one.samples:,} held-out samples"
     )
     notes = "".join(f'<p class="small">{escape(note[0].upper() + note[1:])}.</p>' for note in one.notes)
-    drawn = "".join(
-        f"<figure>{as_svg(figure, f'{number}-{name}')}<figcaption>{escape(_ABOUT[name])}</figcaption></figure>\n"
+    drawn = "\n".join(
+        chart(_name(number, name), as_svg(figure, f"{number}-{name}"), escape(_ABOUT[name]))
         for name, figure in pictures(one).items()
     )
     state = " open" if open_ else ""

@@ -13,10 +13,32 @@ from headway.analysis.inside import Analysis
 Row = Sequence[object]
 
 
+Numbers = dict[str, tuple[Row, Iterable[Row]]]
+"""Heading and rows of each kind of number, by its name."""
+
+
 def save_all(found: Analysis, folder: Path) -> list[Path]:
     """A file for each kind of number that was measured."""
+    return [_write(folder / f"{name}.csv", head, rows) for name, (head, rows) in numbers(found).items()]
+
+
+def of_pictures(found: Analysis) -> dict[str, tuple[list[str], list[list[object]]]]:
+    """The numbers behind each picture of an analysis, by the picture's name."""
+    made = {_PICTURES.get(name, name): written for name, written in numbers(found).items()}
+    return {
+        name: ([str(text) for text in head], [[_text(cell) for cell in row] for row in rows])
+        for name, (head, rows) in made.items()
+    }
+
+
+_PICTURES = {"accuracy_by_class": "classes", "accuracy_by_client": "clients"}
+"""Names of pictures that are not those of their numbers."""
+
+
+def numbers(found: Analysis) -> Numbers:
+    """Every kind of number that was measured."""
     names, points = found.names, found.points
-    sheets: dict[str, tuple[Row, Iterable[Row]]] = {
+    sheets: Numbers = {
         "summary": (("number", "value"), found.summary().items()),
         "similarity": (("layer", "model", "other", "cka"), _matrices(found)),
         "divergence": (
@@ -52,7 +74,7 @@ def save_all(found: Analysis, folder: Path) -> list[Path]:
         if table is not None:
             cells = [(points[i], columns[j], value) for (i, j), value in np.ndenumerate(table)]
             sheets[f"accuracy_by_{what}"] = ("model", what, "accuracy"), cells
-    return [_write(folder / f"{name}.csv", head, rows) for name, (head, rows) in sheets.items()]
+    return sheets
 
 
 def _matrices(found: Analysis) -> Iterable[Row]:

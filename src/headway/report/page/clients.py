@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from html import escape
 
@@ -12,10 +11,11 @@ from headway.measure.headline import common_headline
 from headway.measure.numbers import MethodNumbers, number_of
 from headway.measure.over_clients import QUANTILES
 from headway.report.clients import about_clients, are_measured, how_many, with_deviation
-from headway.report.page.parts import look, swatch
+from headway.report.page.axes import Frame
+from headway.report.page.parts import Sheet, chart, look, name_cell
 
-_WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 300, 58, 16, 12, 44
-"""Sizes of the picture, and of the room around its curves."""
+CHART = "clients"
+"""The name of the picture and of its numbers."""
 _SHOWN = (("least", 0), ("25 %", 5), ("median", 10), ("75 %", 15), ("most", 20))
 """Columns of the table, and which of the quantiles they are."""
 
@@ -50,7 +50,7 @@ def _line(row: MethodNumbers, number: int, scale: float, digits: int) -> str:
     quantiles = row.get("client_quantiles")
     cells += ["–" if quantiles is None else f"{quantiles[at] * scale:.{digits}f}" for _, at in _SHOWN]
     judged = row.get("clients_judged")
-    first = f"<td>{swatch(number)}{escape(row['name'])}</td>"
+    first = name_cell(row["name"], number)
     count = "–" if judged is None else how_many(judged)
     return f"<tr>{first}{''.join(f'<td>{escape(cell)}</td>' for cell in [count, *cells])}</tr>\n"
 
@@ -58,64 +58,40 @@ def _line(row: MethodNumbers, number: int, scale: float, digits: int) -> str:
 # ── the picture ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _picture(rows: Sequence[MethodNumbers]) -> str:
-    """A curve for each method: the clients from the least to the largest number, and that number."""
-    first = common_headline(rows)
-    curves = {
-        number: np.array(quantiles) * first.scale
+def _curves(rows: Sequence[MethodNumbers]) -> dict[int, np.ndarray]:
+    """The quantiles over clients of each method that has them, by its number, in the headline's unit."""
+    scale = common_headline(rows).scale
+    return {
+        number: np.array(quantiles) * scale
         for number, row in enumerate(rows)
         if (quantiles := row.get("client_quantiles")) is not None
     }
-    if not curves:
+
+
+def sheet(rows: Sequence[MethodNumbers]) -> Sheet | None:
+    """The numbers of the picture: a line for each share of the clients, a column for each method."""
+    found = _curves(rows)
+    if not found:
+        return None
+    keys = [(number, rows[number]["name"]) for number in found]
+    shares = [100 * at / (QUANTILES - 1) for at in range(QUANTILES)]
+    lines: list[list[object]] = [
+        [share, *(round(float(curve[at]), 6) for curve in found.values())] for at, share in enumerate(shares)
+    ]
+    return {"head": ["clients in order, %", *(name for _, name in keys)], "rows": lines, "keys": keys}
+
+
+def _picture(rows: Sequence[MethodNumbers]) -> str:
+    """A curve for each method: the clients from the least to the largest number, and that number."""
+    first, found = common_headline(rows), _curves(rows)
+    if not found:
         return ""
-    low, high = (float(end([each for curve in curves.values() for each in curve])) for end in (min, max))
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
-    low, high = (max(low - room, 0), min(high + room, 100)) if first.percent else (low - room, high + room)
-    parts = [*_across(), *_down(low, high)]
-    for number, curve in curves.items():
-        path = "L".join(
-            f"{_x(100 * at / (QUANTILES - 1)):.1f} {_y(one, low, high):.1f}" for at, one in enumerate(curve)
-        )
-        parts.append(f'<path class="curve {look(number)}" d="M{path}"/>')
+    every = np.concatenate(list(found.values()))
+    frame = Frame.around(every, first.percent)
     label = f"{first.name}{', %' if first.percent else ''}"
-    half = (_TOP + _HIGH - _BOTTOM) / 2
-    parts.append(f'<text transform="rotate(-90 13 {half})" x="13" y="{half}">{escape(label)}</text>')
-    parts.append(f'<text x="{(_LEFT + _WIDE - _RIGHT) / 2}" y="{_HIGH - 6}">clients in order, %</text>')
-    return (
-        f'<svg class="chart" viewBox="0 0 {_WIDE} {_HIGH}" role="img" '
-        f'aria-label="{escape(first.name)} of the clients in order, a curve for each method">{"".join(parts)}</svg>\n'
-    )
-
-
-def _x(percent: float) -> float:
-    return _LEFT + percent / 100 * (_WIDE - _LEFT - _RIGHT)
-
-
-def _y(value: float, low: float, high: float) -> float:
-    return _TOP + (high - value) / (high - low) * (_HIGH - _TOP - _BOTTOM)
-
-
-def _across() -> list[str]:
-    """The base line and what stands below it."""
-    bottom = _HIGH - _BOTTOM
-    marks = (f'<text x="{_x(share):.1f}" y="{bottom + 17}">{share}</text>' for share in range(0, 101, 20))
-    return [f'<line class="base" x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{bottom}" y2="{bottom}"/>', *marks]
-
-
-def _down(low: float, high: float) -> list[str]:
-    """Grid lines at round numbers, with the numbers at the left."""
-    parts = []
-    for value in _round_numbers(low, high):
-        y = _y(value, low, high)
-        parts.append(f'<line class="rule" x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{_LEFT - 8}" y="{y + 4:.1f}">{value:.6g}</text>')
-    return parts
-
-
-def _round_numbers(low: float, high: float) -> list[float]:
-    """About five multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(part * power for part in (1, 2, 5, 10) if part * power >= 0.999 * rough)
-    first = math.ceil(low / step - 1e-9)
-    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+    parts = frame.axes(label, "clients in order, %", [(share, str(share)) for share in range(0, 101, 20)])
+    for number, curve in found.items():
+        points = ((100 * at / (QUANTILES - 1), one) for at, one in enumerate(curve))
+        path = "L".join(f"{frame.x(share):.1f} {frame.y(one):.1f}" for share, one in points)
+        parts.append(f'<path class="curve {look(number)}" d="M{path}"/>')
+    return chart(CHART, frame.svg(f"{first.name} of the clients in order, a curve for each method", parts))

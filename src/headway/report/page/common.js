@@ -105,5 +105,15 @@ const headway = (() => {
   window.addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
   document.querySelectorAll("table.sortable").forEach(sorted);
 
+  /* A table that is wider than its window can be scrolled by the keyboard, and shows that it was. */
+  for (const box of document.querySelectorAll(".wide")) {
+    const fits = () => {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; else box.removeAttribute("tabindex");
+    };
+    box.addEventListener("scroll", () => box.classList.toggle("moved", box.scrollLeft > 0), { passive: true });
+    fits();
+    new ResizeObserver(fits).observe(box);
+  }
+
   return { make, shape, look, swatch, steps, decades, plain, place };
 })();

@@ -1,7 +1,8 @@
-"""The curves of a study as plain data for the page's script: means and deviations over seeds, rounded."""
+"""The curves of a study as plain data for the page's script: means, deviations and single seeds, rounded."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Curve(TypedDict):
     grid: int
     mean: list[float | None]
     std: list[float | None] | None
+    seeds: list[list[float | None]] | None
+    """The values of each seed; None where there is one, which is the mean."""
 
 
 class MethodCurves(TypedDict):
@@ -38,7 +41,10 @@ class MethodCurves(TypedDict):
 
     name: str
     note: str
+    seeds: list[int]
     curves: dict[str, Curve]
+    time: dict[str, list[float]]
+    """At the points of each grid that its curves use, by its place: the time up to there, in the unit of all curves."""
 
 
 class Measure(TypedDict):
@@ -62,6 +68,8 @@ class Curves(TypedDict):
     target: float | None
     unit: str
     """The unit of what was sent."""
+    clock: str
+    """The unit of time."""
     measures: list[Measure]
     grids: list[Grid]
     methods: list[MethodCurves]
@@ -114,6 +122,14 @@ def _over_clients(metric: MetricRecord) -> list[_Drawn]:
     ]
 
 
+_OF_TRAINING = (
+    _Drawn("global_loss", "loss on all clients' data", "loss on all clients' data"),
+    _Drawn("train_loss", "train loss", "mean loss of the clients' local steps"),
+    _Drawn("update_norm", "update norm", "norm of the server's update, ‖θₜ₊₁ − θₜ‖"),
+)
+"""What rounds record of training, whatever the task is."""
+
+
 def _drawn(study: Study) -> list[_Drawn]:
     """All that can be drawn. The page shows the first one, which is the raw headline where runs are short."""
     first, *others = metrics_of([record for seeds in study.runs.values() for one in seeds for record in one.records])
@@ -122,7 +138,7 @@ def _drawn(study: Study) -> list[_Drawn]:
     found += [one for metric in others for one in _of_metric(metric, leads=False)]
     found += _over_clients(first)
     found += [_Drawn("loss", "{} loss", "{} loss")] if all(one.key != "loss" for one in found) else []
-    return [*found, _Drawn("global_loss", "loss on all clients' data", "loss on all clients' data")]
+    return [*found, *_OF_TRAINING]
 
 
 def _rounded(values: np.ndarray, share: bool) -> list[float | None]:
@@ -147,6 +163,31 @@ def _sent(records: Sequence[RoundRecord], unit: Unit) -> float:
     return float(f"{sent / unit.bytes:.6g}")
 
 
+_CLOCK = (("h", 3600.0, 4 * 3600.0), ("min", 60.0, 600.0), ("s", 1.0, 0.0))
+"""Units of time, how many seconds they have, and from how many seconds on they are used."""
+
+
+def _clocks(seeds: Sequence[Result]) -> list[dict[int, float]]:
+    """Of each seed, by round: the seconds from its first round's beginning to the end of this one."""
+    found = []
+    for one in seeds:
+        spent = (record["seconds_training"] + record["seconds_evaluation"] for record in one.records)
+        found.append(dict(zip((record["round"] for record in one.records), itertools.accumulate(spent), strict=True)))
+    return found
+
+
+def _times(seeds: Sequence[Result], grid: Grid, unit: float) -> list[float]:
+    """The mean time of the seeds at the points of a grid, in four digits: more would only make pages longer."""
+    clocks = _clocks(seeds)
+    return [float(f"{sum(clock[round] for clock in clocks) / len(clocks) / unit:.4g}") for round in grid["round"]]
+
+
+def _longest(study: Study) -> float:
+    """The seconds of the longest run."""
+    every = (clock for seeds in study.runs.values() for clock in _clocks(seeds))
+    return max((max(clock.values(), default=0.0) for clock in every), default=0.0)
+
+
 def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid], unit: Unit) -> Curve | None:
     points = _thinned(common([one.records for one in seeds], drawn.key))
     if not points:
@@ -162,6 +203,7 @@ def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid], unit: Unit
         "grid": grids.index(grid),
         "mean": _rounded(values.mean(1), drawn.share),
         "std": _rounded(values.std(1, ddof=1), drawn.share) if len(seeds) > 1 else None,
+        "seeds": [_rounded(column, drawn.share) for column in values.T] if len(seeds) > 1 else None,
     }
 
 
@@ -170,19 +212,26 @@ def curves(study: Study, notes: dict[str, str]) -> Curves:
     scenario = next(iter(study.runs.values()))[0].scenario
     judged = "test" if scenario.validation is None else "validation"
     grids: list[Grid] = []
-    drawn, unit = _drawn(study), unit_of_axis(most_sent(study))
-    methods: list[MethodCurves] = [
-        {
-            "name": name,
-            "note": notes.get(name, ""),
-            "curves": {what.key: one for what in drawn if (one := _curve(seeds, what, grids, unit)) is not None},
-        }
-        for name, seeds in study.runs.items()
-    ]
+    drawn, unit, longest = _drawn(study), unit_of_axis(most_sent(study)), _longest(study)
+    clock, second = next((name, second) for name, second, least in _CLOCK if longest >= least)
+    methods: list[MethodCurves] = []
+    for name, seeds in study.runs.items():
+        found = {what.key: one for what in drawn if (one := _curve(seeds, what, grids, unit)) is not None}
+        used = sorted({curve["grid"] for curve in found.values()})
+        methods.append(
+            {
+                "name": name,
+                "note": notes.get(name, ""),
+                "seeds": [one.scenario.seed for one in seeds],
+                "curves": found,
+                "time": {str(place): _times(seeds, grids[place], second) for place in used},
+            }
+        )
     there = {key for method in methods for key in method["curves"]}
     return {
         "target": None if study.target is None else study.headline.scale * study.target,
         "unit": unit.name,
+        "clock": clock,
         "measures": [what.measure(judged) for what in drawn if what.key in there],
         "grids": grids,
         "methods": methods,

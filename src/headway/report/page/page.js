@@ -5,9 +5,13 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   const svg = at("chart"), tip = at("tip"), plot = at("plot");
-  const AXES = { round: "communication round", sent: `${data.unit} sent, down and up` };
+  const AXES = {
+    round: "communication round",
+    sent: `${data.unit} sent, down and up`,
+    time: `${data.clock} by the clock, training and evaluation`,
+  };
   const EDGE = { left: 58, right: 18, top: 14, bottom: 44 };
-  const state = { measure: data.measures[0]?.key, axis: "round", band: true, log: false, hidden: new Set(), chosen: null };
+  const state = { measure: data.measures[0]?.key, axis: "round", band: true, single: true, log: false, hidden: new Set(), chosen: null };
   let view = null; // what was drawn last: visible methods and both scales
   let reading = null; // the place on the horizontal axis that is read
 
@@ -22,16 +26,22 @@
     return data.methods.map((method, number) => {
       const curve = method.curves[state.measure];
       if (!curve || state.hidden.has(number)) return null;
-      const grid = data.grids[curve.grid];
-      return { number, method, x: grid[state.axis], rounds: grid.round, mean: curve.mean, std: state.band ? curve.std : null };
+      const grid = data.grids[curve.grid], x = state.axis === "time" ? method.time[curve.grid] : grid[state.axis];
+      const std = state.band ? curve.std : null, seeds = state.single && curve.seeds ? curve.seeds : [];
+      return { number, method, x, rounds: grid.round, mean: curve.mean, std, seeds };
     }).filter(Boolean);
   }
 
   function range(shown) {
     let low = Infinity, high = -Infinity, right = 0;
     const floor = logarithmic() ? 0 : -Infinity;
-    for (const { x, mean, std } of shown) {
+    for (const { x, mean, std, seeds } of shown) {
       right = Math.max(right, x[x.length - 1]);
+      for (const value of seeds.flat()) {
+        if (value === null || value <= floor) continue;
+        low = Math.min(low, value);
+        high = Math.max(high, value);
+      }
       mean.forEach((value, point) => {
         if (value === null) return;
         const spread = std ? std[point] : 0;
@@ -70,9 +80,9 @@
 
   const pair = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
-  function line({ x, mean }, scale) {
+  function line(x, values, scale) {
     let path = "", pen = "M";
-    mean.forEach((value, point) => {
+    values.forEach((value, point) => {
       if (value === null) { pen = "M"; return; }
       path += pen + pair(scale.x(x[point]), scale.y(value));
       pen = "L";
@@ -121,10 +131,13 @@
     svg.classList.toggle("many", data.methods.length > 8);
     const bands = shown.filter((one) => one.std).map((one) => shape("path",
       { class: `spread ${look(one.number)}`, "data-number": one.number, d: band(one, scale) }));
-    const lines = shown.map((one) => shape("path",
-      { class: `curve ${look(one.number)}`, "data-number": one.number, d: line(one, scale) }));
-    svg.replaceChildren(...frame(scale), ...bands, ...lines, shape("g", { id: "cursor" }));
-    at("band-label").hidden = !data.methods.some((method) => method.curves[state.measure]?.std);
+    const drawn = (kind, one, values) => shape("path",
+      { class: `${kind} ${look(one.number)}`, "data-number": one.number, d: line(one.x, values, scale) });
+    const seeds = shown.flatMap((one) => one.seeds.map((values) => drawn("seed", one, values)));
+    const lines = shown.map((one) => drawn("curve", one, one.mean));
+    svg.replaceChildren(...frame(scale), ...bands, ...seeds, ...lines, shape("g", { id: "cursor" }));
+    const several = data.methods.some((method) => method.curves[state.measure]?.std);
+    at("band-label").hidden = at("single-label").hidden = !several;
     at("log-label").hidden = measure().share;
     emphasise();
     read();
@@ -179,11 +192,12 @@
       const name = make("td", {}, swatch(row.number), row.method.name);
       const value = make("td", { textContent: row.value === null ? "–" : row.value.toFixed(digits) });
       const spread = make("td", { className: "soft", textContent: row.spread != null ? `± ${row.spread.toFixed(digits)}` : "" });
-      const late = row.value !== null && (state.axis === "sent" || row.rounds[row.point] !== reading);
+      const late = row.value !== null && (state.axis !== "round" || row.rounds[row.point] !== reading);
       const where = make("td", { className: "soft", textContent: late ? `round ${plain(row.rounds[row.point])}` : "" });
       body.append(make("tr", {}, name, value, spread, where));
     }
-    const place = state.axis === "round" ? `round ${plain(reading)}` : `${plain(Number(reading.toPrecision(4)))} ${data.unit}`;
+    const unit = state.axis === "sent" ? data.unit : data.clock;
+    const place = state.axis === "round" ? `round ${plain(reading)}` : `${plain(Number(reading.toPrecision(4)))} ${unit}`;
     tip.className = rows.length > 14 ? "many" : "";
     tip.replaceChildren(make("p", { textContent: `${place} · ${measure().short}` }), make("table", {}, body));
     tip.hidden = false;
@@ -258,20 +272,50 @@
     return !measure().higher && low > 0 && high > 50 * low;
   }
 
+  // ── saving ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /* The numbers behind what is drawn: a line for each visible method and evaluation, all axes, and every seed. */
+  function saved() {
+    const shown = view.shown, most = Math.max(0, ...shown.map((one) => one.method.seeds.length));
+    const numbers = [...new Set(shown.flatMap((one) => one.method.seeds))].sort((a, b) => a - b);
+    const head = ["method", "round", `${data.unit} sent`, `${data.clock} by the clock`, measure().label];
+    if (most > 1) head.push("deviation", ...numbers.map((seed) => `seed ${seed}`));
+    const rows = shown.flatMap(({ method, mean, rounds }) => {
+      const curve = method.curves[state.measure], sent = data.grids[curve.grid].sent, time = method.time[curve.grid];
+      return mean.map((value, point) => {
+        const row = [method.name, rounds[point], sent[point], time[point], value];
+        if (most < 2) return row;
+        const each = numbers.map((seed) => {
+          const place = method.seeds.indexOf(seed);
+          return place < 0 ? null : (curve.seeds ?? [mean])[place][point];
+        });
+        return [...row, curve.std?.[point] ?? null, ...each];
+      });
+    });
+    const title = `${measure().label} over ${AXES[state.axis]}`;
+    const keys = shown.map(({ number, method }) => [number, method.name]);
+    return { name: `curves-${state.measure}-${state.axis}`.replace(/[^\w-]+/g, "-"), title, sheet: { head, rows, keys } };
+  }
+
   function curves() {
     if (!state.measure) return;
     state.log = at("log").checked = fallsFar();
     at("curves").hidden = false;
     choices("measure", data.measures.map((one) => [one.key, one.short]));
-    choices("axis", [["round", "rounds"], ["sent", `${data.unit} sent`]]);
-    for (const id of ["band", "log"]) at(id).addEventListener("change", () => { state[id] = at(id).checked; draw(); });
+    choices("axis", [["round", "rounds"], ["sent", `${data.unit} sent`], ["time", "time"]]);
+    state.single = at("single").checked = data.methods.length <= 8;
+    for (const id of ["band", "single", "log"]) at(id).addEventListener("change", () => { state[id] = at(id).checked; draw(); });
+    headway.savable(svg, at("curves-saved"), saved);
     legend();
     svg.addEventListener("pointermove", pointed);
     svg.addEventListener("pointerdown", pointed);
     svg.addEventListener("pointerleave", () => { reading = null; read(); });
     svg.addEventListener("blur", () => { reading = null; read(); });
     svg.addEventListener("keydown", keyed);
-    new ResizeObserver(draw).observe(svg);
+    new ResizeObserver(() => {
+      const { width, height } = svg.getBoundingClientRect();
+      if (width !== view.scale.width || height !== view.scale.height) draw();
+    }).observe(svg);
     window.addEventListener("beforeprint", draw);
   }
 

@@ -12,7 +12,7 @@ from headway.measure.numbers import MethodNumbers
 from headway.records import value_of
 from headway.report.clients import SPREAD
 from headway.report.page import commands as again
-from headway.report.page.parts import swatch
+from headway.report.page.parts import name_cell
 from headway.report.tables import about_differences, best, cells, columns, number_and_word
 from headway.report.units import UNITS, unit_of_column
 from headway.runs.environment import MadeOn
@@ -40,8 +40,11 @@ def _table(
         return f'<th scope="col" data-first="{first}">{escape(text)}</th>'
 
     def cell(text: str, row: int, column: int) -> str:
-        written = f"<strong>{escape(text)}</strong>" if (row, column) in bold else _in_two_lines(text)
-        return f"<td>{swatch(row) if swatches and column == 0 else ''}{written}</td>"
+        if column == 0:
+            return name_cell(text, row if swatches else None)
+        return (
+            f"<td><strong>{escape(text)}</strong></td>" if (row, column) in bold else f"<td>{_in_two_lines(text)}</td>"
+        )
 
     lines = (
         "<tr>" + "".join(cell(text, row, column) for column, text in enumerate(line)) + "</tr>"
@@ -105,10 +108,12 @@ def states(study: Study) -> dict[str, str]:
 
 
 def notes(study: Study) -> str:
-    """What must be known before a number is read."""
-    lines = [study.note] if study.note else []
-    lines += [f"{name}: {text}" for name, text in states(study).items()]
-    return "\n".join(f'<p class="note">{escape(line)}</p>' for line in lines)
+    """What must be known before a number is read: remarks as notes; runs that failed or did not end as warnings."""
+    warned = [*study.failed, *(f"{name}: {text}" for name, text in states(study).items())]
+    lines = [("note", study.remarks)] if study.remarks else []
+    return "\n".join(
+        f'<p class="{kind}">{escape(line)}</p>' for kind, line in [*lines, *(("warning", line) for line in warned)]
+    )
 
 
 # ── costs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +193,7 @@ def _differing(results: Sequence[Result]) -> list[str]:
 
 
 def scenario(study: Study) -> str:
-    """Every setting, those that are not the default marked; and those in which the runs differ, for each method."""
+    """Every setting that all runs share, those that are not the default marked."""
     results = [one for seeds in study.runs.values() for one in seeds]
     differing, plain = _differing(results), Scenario()
     groups: dict[str, list[str]] = {}
@@ -202,20 +207,31 @@ def scenario(study: Study) -> str:
         line = f'{term}<dd class="{mark}">{escape(_written(value))}</dd>'
         groups.setdefault(setting.metadata["group"], []).append(line)
     lists = "".join(f"<div><h3>{escape(group)}</h3><dl>{''.join(lines)}</dl></div>" for group, lines in groups.items())
-    own = _own_settings(study, differing) if differing else ""
+    others = f" {', '.join(differing)}: see the settings that differ." if differing else ""
     return (
-        f'{own}<div class="groups">{lists}</div>\n'
-        '<p class="small">Coloured: not the default. A name explains itself under the pointer; –: not set.</p>'
+        f'<div class="groups">{lists}</div>\n'
+        '<p class="small">Coloured: not the default. A name explains itself under the pointer; –: not set.'
+        f"{escape(others)}</p>"
     )
 
 
-def _own_settings(study: Study, names: Sequence[str]) -> str:
-    """A row for each method; where its seeds differ, all their values."""
+def differing(study: Study) -> str:
+    """The settings in which the runs differ, as a section with a row for each method; '' where there is none.
+
+    Where the seeds of a method differ, all their values stand in its row.
+    """
+    names = _differing([one for seeds in study.runs.values() for one in seeds])
+    if not names:
+        return ""
     body = []
     for method, seeds in study.runs.items():
         values = (dict.fromkeys(_written(getattr(one.scenario, name)) for one in seeds) for name in names)
         body.append([method, *(" / ".join(value) for value in values)])
-    return "<h3>differing between methods</h3>" + _table(["method", *names], body, kind="words")
+    return (
+        '<section aria-labelledby="h-differing">\n<h2 id="h-differing">Settings that differ</h2>\n'
+        f"{_table(['method', *names], body, kind='words')}\n"
+        '<p class="small">All other settings are the same, and stand under Scenario.</p>\n</section>\n\n'
+    )
 
 
 # ── the environment ──────────────────────────────────────────────────────────────────────────────────────────────────

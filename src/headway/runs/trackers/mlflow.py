@@ -73,11 +73,21 @@ class MLflow:
             return None
         return name if found.info.lifecycle_stage == "active" else None
 
+    def _experiment(self, name: str) -> str:
+        """The number of the experiment, which is made where it is missing."""
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self.client.create_experiment(name))
+            except MlflowException:  # a run beside this one may have made it meanwhile
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
     def _created(self, run: Run) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        experiment = self.client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment is not None else self.client.create_experiment(name)
-        made: str = self.client.create_run(number, run_name=run.name).info.run_id
+        made: str = self.client.create_run(self._experiment(name), run_name=run.name).info.run_id
         given = [Param(key, str(value)) for key, value in parameters(run).items()]
         tags = [RunTag("headway.folder", str(run.folder))] if run.folder is not None else []
         self.client.log_batch(made, params=given, tags=tags)

@@ -1,0 +1,1 @@
+"""Several runs at the same time: `--jobs` and `--devices`."""
