@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from headway.engine.decompositions import DECOMPOSITIONS
 from headway.engine.executor import CannotExecute
-from headway.engine.kept_programs import kept_programs
+from headway.engine.kept_programs import environment, kept_programs
 from headway.errors import UserError, first_words
 from headway.trees import copied, leaves_like, tree_map
 from headway.waiting import part
@@ -73,14 +73,19 @@ def traced(
 def compiled(function: Callable[..., Result], arguments: tuple[object, ...]) -> Callable[..., Result]:
     """The traced function after its first call, which compiles it; or why it cannot be compiled."""
     try:
-        with part("compiling and capturing"), kept_programs():
+        with part("compiling and capturing"), kept_programs() as names:
             program = traced(function, arguments, compiled=True)
             program(*arguments)
     except (CannotExecute, UserError):
         raise
     except Exception as fault:  # Python that asks for values, a missing compiler, one that fails: whatever it raises
         raise CannotExecute(f"it cannot be compiled: {first_words(fault)}") from fault
-    return program
+
+    def run(*given: object) -> Result:
+        with environment(names):  # for arguments that lie in memory in another way it is compiled once more
+            return program(*given)
+
+    return run
 
 
 def as_after_a_step(carry: Tree) -> Tree:

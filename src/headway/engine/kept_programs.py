@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -28,31 +28,51 @@ _FOLDER, _KERNELS = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 """Variables of the environment in which torch's and Triton's compilers look for their folder, each time anew."""
 
 
+Names = Mapping[str, str | None]
+"""Variables of the environment; None: it is not set."""
+
+
 @contextmanager
-def kept_programs() -> Iterator[None]:
+def environment(names: Names) -> Iterator[None]:
+    """These variables as they are given inside, and as before afterwards."""
+    before = {name: os.environ.get(name) for name in names}
+    _set(names)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(names: Names) -> None:
+    for name, value in names.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def kept_programs() -> Iterator[Names]:
     """Around all that may compile: programs are looked for, and left, in the user's cache.
 
     A folder that the user named in the environment is used in its place. Where the cache is not private, programs
-    are compiled in a folder that is removed afterwards. The environment is as before in the end.
+    are compiled in a folder that is removed afterwards. The environment is as before in the end. What is yielded names
+    the folder, for calls of a program that may compile it once more.
     """
-    before = {name: os.environ.get(name) for name in (_FOLDER, _KERNELS)}
-    with ExitStack() as stack:
-        if not _is_named(before[_FOLDER]):
+    names: dict[str, str | None] = {name: os.environ.get(name) for name in (_FOLDER, _KERNELS)}
+    with environment(names.copy()), ExitStack() as stack:  # torch may set them when it is imported
+        lasting = True
+        if not _is_named(names[_FOLDER]):
             try:
                 place = private_folder(KIND) / _machine()
             except NotPrivate:
                 place = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-            os.environ[_FOLDER] = str(place)
-            if not _is_named(before[_KERNELS]):
-                os.environ.pop(_KERNELS, None)  # Triton's is then inside of torch's
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+                lasting = False
+            names[_FOLDER] = str(place)
+            if not _is_named(names[_KERNELS]):
+                names[_KERNELS] = None  # Triton's is then inside of torch's
+        stack.enter_context(environment(names))
+        yield names if lasting else {}
 
 
 def why_not_kept() -> str | None:
