@@ -112,14 +112,18 @@ def _stages_of(module: nn.Module) -> list[nn.Module]:
     return list(module.stages)  # type: ignore[arg-type]
 
 
+def _matrices(layer: nn.Module) -> list[nn.Parameter]:
+    return [leaf for leaf in layer.parameters(recurse=False) if leaf.dim() > 1]
+
+
 def roles_of(module: nn.Module) -> dict[str, str]:
     """What each parameter that is learnt is: `embedding`, `matrix`, `head` or `vector`.
 
     Matrices have two or more axes. The head is the last module that has one, in the order in which modules were added.
     """
     embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)}
-    owners = [[leaf for leaf in layer.parameters(recurse=False) if leaf.dim() > 1] for layer in module.modules()]
-    head = {id(leaf) for leaf in next((found for found in reversed(owners) if found), [])}
+    owners = map(_matrices, module.modules())
+    head = {id(leaf) for leaf in next((found for found in reversed(list(owners)) if found), [])}
 
     def role(leaf: Tensor) -> str:
         if leaf.dim() < 2:

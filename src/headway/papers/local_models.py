@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator
+
 from headway.analysis.inside import Analysis
 from headway.analysis.written import NAME, of_run, place_of
 from headway.errors import UserError
@@ -13,8 +16,14 @@ from headway.runs.observer import Observer
 
 KIND = "local-models"
 """The kind of figure that shows them."""
-_NEARER = ("mean distance of two", "mean distance from their mean", "mean loss of local models")
-_ALIKE = ("CKA of two, first layer", "CKA of two, last layer")
+_FALLS = {
+    "mean distance of two": True,
+    "mean distance from their mean": True,
+    "mean loss of local models": True,
+    "CKA of two, first layer": False,
+    "CKA of two, last layer": False,
+}
+"""The numbers on which the paper says that FedACG is better, and whether the lower one is."""
 
 
 def wants(plan: Plan) -> bool:
@@ -69,13 +78,16 @@ def markdown(plan: Plan, outcomes: Outcomes) -> str:
     summaries = {name: one.summary() for name, one in found.items()}
     names = list(dict.fromkeys(name for numbers in summaries.values() for name in numbers))
     head = ["of local models", *(f"{name}, round {one.round}" for name, one in found.items())]
-    rows = [
-        [name, *(f"{numbers[name]:.4g}" if name in numbers else "–" for numbers in summaries.values())]
-        for name in names
-    ]
+    rows = [[name, *_cells(name, summaries)] for name in names]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---", *["---:"] * len(found)], *rows)]
     scaled = ["SCALED DOWN: of small models after few rounds, so that the paper says nothing of them.", ""]
     return "\n".join([*lines, "", *(scaled if plan.scale == "tiny" else []), *verdict(summaries), ""])
+
+
+def _cells(name: str, summaries: dict[str, dict[str, float]]) -> Iterator[str]:
+    """One number of every row."""
+    for numbers in summaries.values():
+        yield f"{numbers[name]:.4g}" if name in numbers else "–"
 
 
 def verdict(summaries: dict[str, dict[str, float]]) -> list[str]:
@@ -84,7 +96,7 @@ def verdict(summaries: dict[str, dict[str, float]]) -> list[str]:
     if own is None or len(summaries) < 2:
         return []
     lines = []
-    for name, falls in [*((name, True) for name in _NEARER), *((name, False) for name in _ALIKE)]:
+    for name, falls in _FALLS.items():
         values = {method: numbers[name] for method, numbers in summaries.items() if name in numbers}
         if own in values:
             lines.append(f"* {name}: {own}'s is {_beside(own, values, falls)}.")
@@ -93,8 +105,9 @@ def verdict(summaries: dict[str, dict[str, float]]) -> list[str]:
 
 def _beside(own: str, values: dict[str, float], falls: bool) -> str:
     """Whether a method's number is the better one beside each other's, in words."""
-    others, word = [method for method in values if method != own], "lower" if falls else "higher"
-    beaten = [method for method in others if (values[own] < values[method] if falls else values[own] > values[method])]
+    word, is_better = ("lower", operator.lt) if falls else ("higher", operator.gt)
+    others = [method for method in values if method != own]
+    beaten = [method for method in others if is_better(values[own], values[method])]
     rest = [method for method in others if method not in beaten]
     said = f"{word}, as the paper says, than that of {', '.join(beaten)}" if beaten else ""
     against = f"not {word} than that of {', '.join(rest)}, unlike in the paper" if rest else ""

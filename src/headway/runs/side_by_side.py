@@ -128,7 +128,7 @@ def _check_judged_alike(one: Result, other: Result) -> None:
     """Refuse runs on other samples, or with another loss or metric of one's own: a scenario has their names only."""
     if one.folder is None or other.folder is None or one.folder == other.folder:
         return
-    mine, theirs = (judged_by(result.folder) for result in (one, other) if result.folder is not None)
+    mine, theirs = judged_by(one.folder), judged_by(other.folder)
     differ = [name for name, found in mine.items() if theirs.get(name, found) != found]
     if differ:
         what = "judged differently" if all(name.startswith(TASK) for name in differ) else "run on different data"

@@ -123,11 +123,13 @@ class Logistic:
 
 def is_logistic(experiment: Experiment) -> bool:
     """Whether the network is one linear layer with a bias, and the loss its cross-entropy."""
-    layers = [layer for layer in experiment.network.original.modules() if not list(layer.children())]
+    modules = experiment.network.original.modules()
+    layers = [
+        layer for layer in modules if not list(layer.children()) and not isinstance(layer, nn.Flatten | nn.Identity)
+    ]
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    plain = all(isinstance(layer, nn.Linear | nn.Flatten | nn.Identity) for layer in layers)
     sizes = [leaf.numel() for leaf in experiment.network.parameters.leaves.values()]
-    one = len(linear) == 1 and plain and sizes == [linear[0].weight.numel(), linear[0].out_features]
+    one = len(linear) == len(layers) == 1 and sizes == [linear[0].weight.numel(), linear[0].out_features]
     return one and experiment.task.loss is cross_entropy and experiment.scenario.augmentation == "none"
 
 

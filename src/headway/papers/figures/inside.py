@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,14 @@ HIGHEST = 0.9
 """Contours end where this share of all drawn losses lies below."""
 
 
+def _levels(found: Iterable[Analysis]) -> tuple[float | None, float | None]:
+    """The lowest level of all surfaces, and the highest that is worth a colour."""
+    losses = [one.surface.loss for one in found if one.surface is not None]
+    finite = [loss[np.isfinite(loss)] for loss in losses]
+    highest = float(np.quantile(np.concatenate(finite), HIGHEST)) if finite else None
+    return min((float(loss.min()) for loss in finite), default=None), highest
+
+
 def local_models(figure: Figure, data: FigureData) -> list[str]:
     """Surfaces above, with the same levels for all methods; below, similarity and divergence by layer, and the way."""
     found = analyses(data.plan, data.outcomes)
@@ -32,10 +40,7 @@ def local_models(figure: Figure, data: FigureData) -> list[str]:
     figure.set_size_inches(4.9 * across, 10.4)
     every = figure.subplots(2, across, squeeze=False)
     above, below = list(every[0]), list(every[1])
-    losses = [one.surface.loss for one in found.values() if one.surface is not None]
-    finite = [loss[np.isfinite(loss)] for loss in losses]
-    highest = float(np.quantile(np.concatenate(finite), HIGHEST)) if finite else None
-    lowest = min((float(loss.min()) for loss in finite), default=None)
+    lowest, highest = _levels(found.values())
     for axes, (name, one) in zip(above, found.items(), strict=False):
         axes.set_title(f"{name}, round {one.round}", fontsize=10)
         if one.surface is None:

@@ -67,7 +67,7 @@ def findings(plan: Plan, outcomes: Outcomes) -> list[Finding]:
 
 def _finding(told: Statement, preset: Preset, known: dict[tuple[str, str, str], Entry]) -> Finding:
     wanted = list(_cells(told, preset))
-    pairs = [(known[one], known[other]) for one, other in wanted if one in known and other in known]
+    pairs = [(known[one], known[other]) for one, other in wanted if {one, other} <= known.keys()]
     judged = [holds for pair in pairs if (holds := _holds(told, *pair)) is not None]
     complete = len(judged) == len(wanted)
     word: Seen = "not seen" if not all(judged) else "seen" if complete and judged else "not run"

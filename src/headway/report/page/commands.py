@@ -62,8 +62,8 @@ def _tuned(study: Study) -> bool:
     return any(len({getattr(scenario, name) for scenario in scenarios}) > 1 for name in TUNED)
 
 
-def commands(study: Study) -> list[str]:
-    """One `headway compare` for all methods with equal settings, and a report over them where there are several."""
+def _groups(study: Study) -> dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]]:
+    """The methods that have the same flags and the same seeds."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for results in study.runs.values():
         by_flags: dict[tuple[str, ...], list[int]] = {}
@@ -72,7 +72,12 @@ def commands(study: Study) -> list[str]:
         for flags, numbers in by_flags.items():
             for given in _seeds(sorted(numbers)):
                 groups.setdefault((flags, tuple(given)), []).append(results[0].method)
-    made = []
+    return groups
+
+
+def commands(study: Study) -> list[str]:
+    """One `headway compare` for all methods with equal settings, and a report over them where there are several."""
+    groups, made = _groups(study), []
     for number, ((flags, seeds), names) in enumerate(groups.items(), 1):
         out = ["--out", f"runs/again-{number}" if len(groups) > 1 else "runs/again"]
         made.append(shlex.join(["headway", "compare", *names, *flags, *seeds, *out]))

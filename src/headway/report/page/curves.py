@@ -199,12 +199,16 @@ def _curve(seeds: Sequence[Result], drawn: _Drawn, grids: list[Grid], unit: Unit
     if grid not in grids:
         grids.append(grid)
     values = np.array([[value_of(record, drawn.key) for record in records] for records in points], dtype=float)
-    return {
+    curve: Curve = {
         "grid": grids.index(grid),
         "mean": _rounded(values.mean(1), drawn.share),
-        "std": _rounded(values.std(1, ddof=1), drawn.share) if len(seeds) > 1 else None,
-        "seeds": [_rounded(column, drawn.share) for column in values.T] if len(seeds) > 1 else None,
+        "std": None,
+        "seeds": None,
     }
+    if len(seeds) > 1:
+        curve["std"] = _rounded(values.std(1, ddof=1), drawn.share)
+        curve["seeds"] = [_rounded(column, drawn.share) for column in values.T]
+    return curve
 
 
 def _drawn_of(seeds: Sequence[Result], drawn: Sequence[_Drawn], grids: list[Grid], unit: Unit) -> dict[str, Curve]:
