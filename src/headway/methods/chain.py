@@ -196,7 +196,9 @@ class Chain:
         direction = gradient
         for name, part in self.steps:
             if name != self.optimiser:
-                direction, memory = self._called(name, part, w, direction, memory, step)
+                with self.naming[name]:
+                    answer = part.direction(w, direction, memory.get(name, {}), step)
+                direction, memory = self._taken(name, answer, direction, memory)
         return direction, memory
 
     def stepped(
@@ -208,18 +210,16 @@ class Chain:
                 if decay and self.couples_decay:
                     direction, decay = direction.plus(decay, w), 0.0
                 memory = self._summed(memory, direction, step) if self.sums else memory
-                direction, memory = self._called(name, part, w, direction, memory, step)
+                with self.naming[name]:
+                    answer = part.direction(w, direction, memory.get(name, {}), step)
+                direction, memory = self._taken(name, answer, direction, memory)
         return direction.plus(decay, w) if decay else direction, memory
 
-    def _called(
-        self, name: str, part: Any, w: Vector, direction: Vector, memory: States, step: Step
-    ) -> tuple[Vector, States]:
-        """What one value makes of a direction, and the memory with that of the value."""
+    def _taken(self, name: str, answer: object, given: Vector, memory: States) -> tuple[Vector, States]:
+        """What one value made of the direction it was given, and the memory with that of the value."""
         before, place = memory.get(name), self.places[name]
-        with self.naming[name]:
-            answer = part.direction(w, direction, {} if before is None else before, step)
         found, after = returned.pair(place, "direction", answer, "(direction, memory)")
-        direction = returned.point(place, "direction", found, direction)
+        direction = returned.point(place, "direction", found, given)
         after = returned.same_names(place, "direction", "a memory", after, before, ("local", "begin"))
         return direction, memory if before is None else {**memory, name: after}
 
