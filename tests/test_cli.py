@@ -106,7 +106,7 @@ def test_compare_draws_and_writes_its_tables(said: dict[str, Answer], place: Pat
     assert content(said["compare"])
     assert (place / "compared/compare.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     latex = (place / "compared/compare.tex").read_text(encoding="utf-8")
-    assert latex.startswith(r"\begin{tabular}")
+    assert latex.splitlines()[1].startswith(r"\begin{tabular}")
     assert len({line.count("&") for line in latex.splitlines() if line.endswith(r"\\")}) == 1
 
 

@@ -91,9 +91,9 @@ def test_rounds_of_all_kinds_agree_where_samples_are_coupled(case: str) -> None:
 def test_only_clients_with_batches_of_equal_sizes_are_stacked() -> None:
     """Of 3, 17, 8, 6, 6 and 11 samples in batches of 4: those of 8 have the first four batches of those of 17."""
     chosen = coupled_experiment("fedavg")
-    rounds = selection._Contest(chosen).rounds
+    rounds = selection._Contest(chosen, timed=True).rounds
     assert sorted(map(sorted, alike(rounds))) == [[0], [1, 2], [3, 4], [5]]
-    whole = selection._Contest(coupled_experiment("mimelite")).rounds
+    whole = selection._Contest(coupled_experiment("mimelite"), timed=True).rounds
     assert sorted(map(sorted, alike(whole))) == [[0], [1], [2], [3, 4], [5]]
 
 

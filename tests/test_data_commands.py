@@ -48,7 +48,10 @@ class TestStatistics:
         counts = class_counts(np.array([0, 1, 2, 2, 2, 3]), [np.array([1, 0]), np.array([4, 2])], 4)
         assert counts.tolist() == [[1, 1, 0, 0], [0, 0, 2, 0]]
         assert dataclasses.astuple(class_mixes(counts)) == pytest.approx((1.5, 0.75, 1.5, 1.25))
-        assert dataclasses.astuple(sizes([np.arange(3), np.arange(4), np.arange(9)], 20)) == (3, 4, 9, 4)
+        apart = [np.arange(3), np.arange(3, 7), np.arange(7, 16)]
+        assert dataclasses.astuple(sizes(apart, 20)) == (3, 4, 9, 4)
+        shared = [np.arange(3), np.arange(4), np.arange(9)]
+        assert dataclasses.astuple(sizes(shared, 20)) == (3, 4, 9, 11), "a sample that several have is left out once"
 
     @settings(deadline=None, max_examples=60)
     @given(

@@ -120,7 +120,7 @@ def test_a_compiled_step_fills_the_largest_batch(compiled: bool, coupled: bool, 
 
 def test_a_trial_has_the_clients_that_count() -> None:
     """Those asked beyond the cohort do not train in a round, so no executor makes room for them."""
-    contest = selection._Contest(experiment("fedavg", participation=0.5, over_selection=1.0))
+    contest = selection._Contest(experiment("fedavg", participation=0.5, over_selection=1.0), timed=True)
     assert len(contest.rounds) == contest.cohort == 3
 
 
@@ -130,7 +130,7 @@ def test_the_length_of_a_run_is_judged_by_who_is_asked(
 ) -> None:
     monkeypatch.setattr(selection, "TRIAL_CLIENTS", 2)
     chosen = experiment("fedavg", sampling=sampling, participation=share, rounds=10)
-    contest = selection._Contest(chosen)
+    contest = selection._Contest(chosen, timed=True)
     contest.seconds = 1.0
     steps = max(contest.rounds.lengths)
     asked = 6 if "full" in sampling or share == 1.0 else 3

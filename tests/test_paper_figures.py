@@ -26,7 +26,7 @@ from headway.papers.measurements import target_crossings
 from headway.papers.plan import Cell, Plan, plan
 from headway.papers.preset_checks import FIGURES
 from headway.papers.reproduce import Outcome, Outcomes
-from headway.runs import series
+from headway.runs import planned
 from headway.runs.environment import commit
 from headway.scenario import Scenario
 
@@ -368,7 +368,7 @@ def test_failed_runs_are_the_users_mistake_only_where_all_are(
     def broken(method: str, *_: Any, **__: Any) -> Any:
         raise UserError("not so") if method.startswith("gradma-w") else RuntimeError("boom")
 
-    monkeypatch.setattr(series, "simulate", broken)
+    monkeypatch.setattr(planned, "simulate", broken)
     assert exit_code(monkeypatch, *item, "--out", str(tmp_path / "two")) == 1
     told = capsys.readouterr().err
     assert "3 of 3 runs failed: boom; not so" in told

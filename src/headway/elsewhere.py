@@ -29,7 +29,7 @@ _SETTINGS = {
     "metrics": "metric metric_fn eval_metrics",
     "padding": "pad_value padding_value pad_token_id",
     "weight_decay": "wd l2 l2_reg weight_decay_rate",
-    "clip": "clip_norm grad_clip clip_grad gradient_clip max_grad_norm clipping clip_grad_norm gradient_clip_val",
+    "clip": "clip_norm grad_clip clip_grad gradient_clip max_grad_norm clip_grad_norm gradient_clip_val",
     "delta": "target_delta dp_delta",
     "epsilon": "target_epsilon dp_epsilon privacy_budget max_epsilon",
     "seed": "random_seed random_state manual_seed rng_seed",
