@@ -49,6 +49,7 @@ from headway.runs.environment import hardware_and_versions
 from headway.runs.files import write_checked
 from headway.runs.folder import ROUNDS, UNCHECKED
 from headway.runs.job import Job, check_unchanged, start_of
+from headway.runs.kept_in_slots import KeptInSlots
 from headway.runs.load import best_module
 from headway.runs.observer import closing
 from headway.runs.result import Result
@@ -137,6 +138,7 @@ class _Run:
     pace: Pace
     accountant: Accountant | None
     """Of a private run."""
+    in_slots: KeptInSlots
     reason: str | None
     """Why a callback stopped the run."""
     spread: Spread | None
@@ -173,6 +175,7 @@ class _Run:
             checked=rounds.checked,
             pace=Pace(job.experiment.scenario),
             accountant=accountant_of(job.experiment),
+            in_slots=KeptInSlots(job.experiment.method),
             reason=None if checkpoint is None else checkpoint.facts.stopped,
             spread=simulation.spread_over(job.ranks, job.experiment, store),
             watched=told_by_first(job.ranks, lambda: calls.measure_updates),
@@ -280,6 +283,7 @@ class _Run:
     def _take(self, record: RoundRecord, progress: Progress, request: StopRequest) -> None:
         """Keep the record of a round, save where a checkpoint is due, and tell callbacks and observer."""
         observer = self.job.observer
+        self.in_slots.check(progress.round)
         if self.job.experiment.scenario.validation is not None:
             record["measured_on"] = "validation"
         if self.accountant is not None:

@@ -157,7 +157,7 @@ class Bar:
             self.progress.advance(self.all)
         if self.headline.curve in record:
             score = self.headline.short(value_of(record, self.headline.curve))
-            self.progress.update(self.task, score=f"{self.headline.name} {score}")
+            self.progress.update(self.task, score=f"smoothed {self.headline.name} {score}")
         elif "loss" in record:
             self.progress.update(self.task, score=f"loss {record['loss']:.4g}")
         self.progress.update(self.task, completed=record["round"], speed=speed(seconds))

@@ -109,7 +109,7 @@ class NotebookProgress:
         words = [self._name, f"{done}/{self._rounds} rounds"]
         if lead.curve in record:
             level = value_of(record, lead.curve)
-            words.append(f"{lead.name} {level:.1%}" if lead.percent else f"{lead.name} {level:.4g}")
+            words.append(f"smoothed {lead.name} {level:.1%}" if lead.percent else f"smoothed {lead.name} {level:.4g}")
         if done < self._rounds:
             words.append(f"{left:.0f} s left")
         self._last = _Line(" · ".join(words), done, self._rounds)
