@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from headway.measure.headline import SMOOTHED, headline
+from headway.measure.headline import SMOOTHED, Headline, headline
 from headway.records import RoundRecord, value_of
 from headway.tasks.metrics import record_of
 
@@ -126,6 +126,10 @@ class Bar:
         if not self.quiet and not self.console.is_terminal:
             self.print_line(f"{name} · seed {scenario.seed} · {given}: {scenario.rounds} rounds")
 
+    def named(self, lead: Headline, score: str) -> str:
+        """A smoothed score with its name, which is short where the terminal is narrow."""
+        return f"{'smoothed ' if self.console.width >= 100 else ''}{lead.name} {score}"
+
     def wakes(self) -> None:
         """The first round is near: bars take the place of the line that says what is waited for."""
         if self.waiting is not None:
@@ -157,7 +161,7 @@ class Bar:
             self.progress.advance(self.all)
         if self.headline.curve in record:
             score = self.headline.short(value_of(record, self.headline.curve))
-            self.progress.update(self.task, score=f"smoothed {self.headline.name} {score}")
+            self.progress.update(self.task, score=self.named(self.headline, score))
         elif "loss" in record:
             self.progress.update(self.task, score=f"loss {record['loss']:.4g}")
         self.progress.update(self.task, completed=record["round"], speed=speed(seconds))

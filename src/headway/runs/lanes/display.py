@@ -145,7 +145,7 @@ class BarOfLanes:
         bar, lead = self._bar, self._headlines[lane]
         score = f"loss {answer['loss']:.4g}" if answer["loss"] is not None else ""
         if answer["score"] is not None:
-            score = f"smoothed {lead.name} {lead.short(answer['score'])}"
+            score = bar.named(lead, lead.short(answer["score"]))
         bar.progress.update(self._tasks[lane], completed=answer["round"], speed=speed(answer["seconds"]))
         if score:
             bar.progress.update(self._tasks[lane], score=score)
