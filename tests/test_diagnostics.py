@@ -20,6 +20,7 @@ from headway.engine.states import ClientStates
 from headway.methods.catalogue import METHODS
 from headway.methods.spelling import method
 from headway.records import Diagnostics
+from methods_under_test import sampled
 from ranks_at_work import on_ranks, returned
 
 Past = list[tuple[Any, Any]]
@@ -178,7 +179,7 @@ def test_two_names_of_one_iteration_have_one_cosine(one: str, other: str) -> Non
         assert left.get("cosine_momentum", 0) == pytest.approx(right.get("cosine_momentum", 0), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", sampled(METHODS))
 def test_the_page_of_a_method_says_whether_its_rounds_compare_a_momentum(name: str) -> None:
     """Of those whose momentum is there after a round."""
     page = (Path(__file__).parents[1] / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")

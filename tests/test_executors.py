@@ -36,8 +36,20 @@ def state_of(progress: Any) -> dict[str, Any]:
     return {"theta": progress.model.theta, "buffers": progress.model.buffers, "server": progress.model.server}
 
 
-@pytest.mark.parametrize("executor", [*OTHERS, *COMPILED])
-@pytest.mark.parametrize("network", ["group_norm", "batch_norm_dropout"])
+WITH_NETWORKS = [
+    *(("batch_norm_dropout", executor) for executor in OTHERS),
+    ("group_norm", "batched"),
+    *(pytest.param("group_norm", executor, marks=pytest.mark.soak) for executor in OTHERS if executor != "batched"),
+    *(
+        pytest.param(network, *compiled.values, marks=compiled.marks)
+        for network in ("group_norm", "batch_norm_dropout")
+        for compiled in COMPILED
+    ),
+]
+"""Worker processes run serial's own function, so one network shows that they get all of it."""
+
+
+@pytest.mark.parametrize(("network", "executor"), WITH_NETWORKS)
 @pytest.mark.parametrize("name", sampled(EVERY))
 def test_float64_agrees_over_several_rounds(name: str, network: str, executor: str) -> None:
     """Within 1e-10 over four rounds of unequal clients: model, buffers, server state, client states, losses, bytes."""

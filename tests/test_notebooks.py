@@ -17,6 +17,7 @@ nbclient: Any = pytest.importorskip("nbclient", reason="nbclient is not installe
 pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install nbclient ipykernel")
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")  # of the packages around the kernel, which is a process of its own
 @pytest.mark.parametrize("name", RUNS)
 def test_a_kernel_shows_progress_tables_and_plots(name: str, tmp_path: Path) -> None:

@@ -110,7 +110,6 @@ def halfway(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 ALWAYS = {
     ("fedacg", "pool"),
-    ("control variates", "serial"),
     ("control variates", "batched"),
     ("local statistics", "serial"),
     ("channels last", "serial"),
