@@ -335,8 +335,9 @@ def test_a_signal_ends_all_runs_and_a_resume_gives_their_numbers(
     assert 1 <= len(runs) <= 2  # none is begun after it
     assert not any((run / "summary.json").exists() for run in runs)
     for run in runs:
-        if times == 1:  # the round in hand is saved
-            assert read_json(run / "checkpoint" / "manifest.json")["round"] == len(round_lines(run))
+        if times == 1:  # the round in hand is saved; a run that was only beginning has none
+            manifest = run / "checkpoint" / "manifest.json"
+            assert (read_json(manifest)["round"] if manifest.exists() else 0) == len(round_lines(run))
         method = next(one for one in SLOW if one.name == run.parent.name)
         hw.resume(run, method=method, **own_problem())
     assert numbers(tmp_path / "lanes") == {name: whole[name] for name in numbers(tmp_path / "lanes")}
